@@ -1,0 +1,453 @@
+//! What the API server must know of a kind to serve it: [`Kind`] is the data,
+//! [`Strategy`] the behaviour. One file under `kinds/` makes both.
+
+use std::collections::BTreeSet;
+
+use jiff::Timestamp;
+use meta::{FieldError, GroupResource, GroupVersion, GroupVersionKind, GroupVersionResource};
+use serde_json::Value;
+
+use crate::table::{DefId, table};
+use crate::validate;
+
+/// The verbs of an ordinary resource.
+pub const ALL_VERBS: &[&str] = &[
+    "create",
+    "delete",
+    "deletecollection",
+    "get",
+    "list",
+    "patch",
+    "update",
+    "watch",
+];
+
+/// The verbs of a `status`-like subresource.
+pub const STATUS_VERBS: &[&str] = &["get", "patch", "update"];
+
+/// Describes a subresource.
+#[derive(Clone, Copy, Debug)]
+pub struct Subresource {
+    /// The last path segment: `status`.
+    pub name: &'static str,
+    /// The group of what is exchanged (empty for the core group).
+    pub group: &'static str,
+    /// The version of what is exchanged.
+    pub version: &'static str,
+    /// The kind of what is exchanged.
+    pub kind: &'static str,
+    /// The verbs.
+    pub verbs: &'static [&'static str],
+}
+
+/// Says which endpoint a write came through, and so which fields it may change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Endpoint {
+    /// The resource itself: everything but the status.
+    Main,
+    /// The `status` subresource: nothing but the status.
+    Status,
+    /// The `finalize` subresource of namespaces: nothing but `spec.finalizers`.
+    Finalize,
+    /// A subresource that changes the desired state on its own terms: `scale`,
+    /// `binding`, `ephemeralcontainers`, `resize`. Nothing is reset.
+    Other,
+}
+
+/// How deletion goes when the request does not say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Propagation {
+    /// The object goes at once, its dependents after it.
+    Background,
+    /// The object waits until its dependents are gone.
+    Foreground,
+    /// The dependents stay.
+    Orphan,
+}
+
+impl Propagation {
+    /// Parses `propagationPolicy`.
+    pub fn parse(text: &str) -> Option<Self> {
+        match text {
+            "Background" => Some(Self::Background),
+            "Foreground" => Some(Self::Foreground),
+            "Orphan" => Some(Self::Orphan),
+            _ => None,
+        }
+    }
+}
+
+/// Describes a printed column (`metav1.TableColumnDefinition`).
+#[derive(Clone, Copy, Debug)]
+pub struct Column {
+    /// The heading.
+    pub name: &'static str,
+    /// The OpenAPI type of the cells.
+    pub ty: &'static str,
+    /// The OpenAPI format of the cells; `name` marks the primary one.
+    pub format: &'static str,
+    /// What the column shows.
+    pub description: &'static str,
+    /// Zero is always shown, above only with `-o wide`.
+    pub priority: i32,
+}
+
+impl Column {
+    /// Describes a column of text that is always shown.
+    pub const fn text(name: &'static str, description: &'static str) -> Self {
+        Self {
+            name,
+            ty: "string",
+            format: "",
+            description,
+            priority: 0,
+        }
+    }
+
+    /// Describes a column of text that only `-o wide` shows.
+    pub const fn wide(name: &'static str, description: &'static str) -> Self {
+        Self {
+            name,
+            ty: "string",
+            format: "",
+            description,
+            priority: 1,
+        }
+    }
+
+    /// Describes a column of integers that is always shown.
+    pub const fn integer(name: &'static str, description: &'static str) -> Self {
+        Self {
+            name,
+            ty: "integer",
+            format: "",
+            description,
+            priority: 0,
+        }
+    }
+
+    /// Describes the column of the object's name.
+    pub const fn name() -> Self {
+        Self {
+            name: "Name",
+            ty: "string",
+            format: "name",
+            description: "The object's name, unique within its namespace and resource.",
+            priority: 0,
+        }
+    }
+
+    /// Describes the column of the object's age.
+    pub const fn age() -> Self {
+        Self::text("Age", "The time since the server created the object.")
+    }
+}
+
+/// The two directions between a served version and the stored one.
+#[derive(Clone, Copy)]
+pub struct Conversion {
+    /// Turns an object of this kind into the stored form.
+    pub to_storage: fn(&mut Value),
+    /// Turns a stored object into this kind's form.
+    pub from_storage: fn(&mut Value),
+}
+
+/// Describes a served kind.
+pub struct Kind {
+    /// The group; empty for the core group.
+    pub group: &'static str,
+    /// The version.
+    pub version: &'static str,
+    /// The kind, in CamelCase.
+    pub kind: &'static str,
+    /// The kind of its lists.
+    pub list_kind: &'static str,
+    /// The resource: the plural that URLs use.
+    pub plural: &'static str,
+    /// The singular.
+    pub singular: &'static str,
+    /// The abbreviations kubectl takes.
+    pub short_names: &'static [&'static str],
+    /// The groups of resources it belongs to (`all`).
+    pub categories: &'static [&'static str],
+    /// Whether objects live in a namespace.
+    pub namespaced: bool,
+    /// The verbs.
+    pub verbs: &'static [&'static str],
+    /// The subresources.
+    pub subresources: &'static [Subresource],
+    /// Where objects lie in the store, below `/registry/`.
+    pub storage_prefix: &'static str,
+    /// The conversion to the stored form, when that is another version.
+    pub conversion: Option<Conversion>,
+    /// The definition in the schema table.
+    pub definition: &'static str,
+    /// Whether an update without a resource version overwrites.
+    pub unconditional_update: bool,
+    /// Whether a PUT to a name that does not exist creates.
+    pub create_on_update: bool,
+    /// Whether `metadata.generation` counts changes of the desired state.
+    pub generation: bool,
+    /// Whether a completed deletion answers the object instead of a status.
+    pub returns_deleted: bool,
+    /// How deletion goes when the request does not say.
+    pub propagation: Propagation,
+    /// For how many seconds a stored object lives; zero is for ever (events).
+    pub ttl_seconds: u32,
+    /// Checks a name.
+    pub name_errors: fn(&str) -> Vec<String>,
+    /// The fields, besides name and namespace, that a field selector may use.
+    pub selectable: &'static [&'static str],
+    /// The printed columns.
+    pub columns: &'static [Column],
+    /// The behaviour.
+    pub strategy: &'static dyn Strategy,
+}
+
+impl std::fmt::Debug for Kind {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Kind({})", self.gvk())
+    }
+}
+
+impl Kind {
+    /// A namespaced core resource with the traits most have; kinds are written
+    /// as a difference from this.
+    pub const BASE: Kind = Kind {
+        group: "",
+        version: "v1",
+        kind: "",
+        list_kind: "",
+        plural: "",
+        singular: "",
+        short_names: &[],
+        categories: &[],
+        namespaced: true,
+        verbs: ALL_VERBS,
+        subresources: &[],
+        storage_prefix: "",
+        conversion: None,
+        definition: "",
+        unconditional_update: true,
+        create_on_update: false,
+        generation: false,
+        returns_deleted: false,
+        propagation: Propagation::Background,
+        ttl_seconds: 0,
+        name_errors: meta::names::subdomain_errors,
+        selectable: &[],
+        columns: &[Column::name(), Column::age()],
+        strategy: &Plain,
+    };
+
+    /// Returns the group and version.
+    pub fn gv(&self) -> GroupVersion {
+        GroupVersion::new(self.group, self.version)
+    }
+
+    /// Returns the group, version and kind.
+    pub fn gvk(&self) -> GroupVersionKind {
+        GroupVersionKind::new(self.group, self.version, self.kind)
+    }
+
+    /// Returns the group, version and resource.
+    pub fn gvr(&self) -> GroupVersionResource {
+        GroupVersionResource::new(self.group, self.version, self.plural)
+    }
+
+    /// Returns the group and resource, as error messages name it.
+    pub fn group_resource(&self) -> GroupResource {
+        GroupResource::new(self.group, self.plural)
+    }
+
+    /// Returns the `apiVersion` of its objects.
+    pub fn api_version(&self) -> String {
+        self.gv().to_string()
+    }
+
+    /// Returns the store key of an object.
+    pub fn key(&self, namespace: Option<&str>, name: &str) -> String {
+        meta::keys::object_key(
+            self.storage_prefix,
+            namespace.filter(|_| self.namespaced),
+            name,
+        )
+    }
+
+    /// Returns the store prefix of all objects, or of one namespace's.
+    pub fn list_prefix(&self, namespace: Option<&str>) -> String {
+        meta::keys::list_prefix(self.storage_prefix, namespace.filter(|_| self.namespaced))
+    }
+
+    /// Returns the definition's number in the schema table.
+    pub fn def(&self) -> Option<DefId> {
+        table().id(self.definition)
+    }
+
+    /// Returns a subresource by name.
+    pub fn subresource(&self, name: &str) -> Option<&'static Subresource> {
+        self.subresources.iter().find(|s| s.name == name)
+    }
+
+    /// Tells whether a verb is served.
+    pub fn allows(&self, verb: &str) -> bool {
+        self.verbs.contains(&verb)
+    }
+
+    /// Tells whether a field selector may use a field.
+    pub fn can_select(&self, field: &str) -> bool {
+        field == "metadata.name"
+            || (self.namespaced && field == "metadata.namespace")
+            || self.selectable.contains(&field)
+    }
+
+    /// Returns the values of the selectable fields, in [`Kind::selectable`]'s
+    /// order, of an object in the stored form or this kind's.
+    pub fn selectable_fields(&self, object: &Value) -> Vec<(&'static str, String)> {
+        self.selectable
+            .iter()
+            .map(|name| (*name, self.strategy.selectable_field(object, name)))
+            .collect()
+    }
+
+    /// Returns the cells of an object's row, one for each of [`Kind::columns`].
+    pub fn cells(&self, object: &Value, now: Timestamp) -> Vec<Value> {
+        self.strategy.cells(object, now)
+    }
+
+    /// Turns an object into the form in which it is stored.
+    pub fn to_storage(&self, object: &mut Value) {
+        if let Some(conversion) = self.conversion {
+            (conversion.to_storage)(object);
+        }
+    }
+
+    /// Turns a stored object into this kind's form.
+    pub fn from_storage(&self, object: &mut Value) {
+        if let Some(conversion) = self.conversion {
+            (conversion.from_storage)(object);
+        }
+    }
+}
+
+/// What is particular to a kind. Every method has the behaviour of a plain
+/// kind as its default. Objects have passed the schema walker: types are
+/// right, nulls are gone, unknown fields are pruned.
+pub trait Strategy: Send + Sync {
+    /// Fills in defaults.
+    fn default(&self, _object: &mut Value) {}
+
+    /// Resets what a client may not set, before an object is created.
+    fn prepare_for_create(&self, _object: &mut Value) {}
+
+    /// Puts back what a client may not change through this endpoint.
+    fn prepare_for_update(&self, endpoint: Endpoint, new: &mut Value, old: &Value) {
+        keep_other_half(endpoint, new, old);
+    }
+
+    /// Checks an object that is created, and the new one of an update.
+    fn validate(&self, _object: &Value, _errors: &mut Vec<FieldError>) {}
+
+    /// Checks a change; [`Strategy::validate`] has seen the new object.
+    fn validate_update(
+        &self,
+        _endpoint: Endpoint,
+        _new: &Value,
+        _old: &Value,
+        _errors: &mut Vec<FieldError>,
+    ) {
+    }
+
+    /// Tells whether a change is one that `metadata.generation` counts: of
+    /// anything but metadata and status.
+    fn changes_desired(&self, new: &Value, old: &Value) -> bool {
+        let aside = |n: &str| matches!(n, "metadata" | "status" | "apiVersion" | "kind");
+        let names = |object: &Value| -> BTreeSet<String> {
+            let members = object.as_object().into_iter().flat_map(|map| map.keys());
+            members.filter(|name| !aside(name)).cloned().collect()
+        };
+        names(new)
+            .union(&names(old))
+            .any(|name| !validate::same(new.get(name), old.get(name)))
+    }
+
+    /// Returns what the caller should be warned about.
+    fn warnings(&self, _new: &Value, _old: Option<&Value>) -> Vec<String> {
+        Vec::new()
+    }
+
+    /// Returns the value of a selectable field; a plain path by default.
+    fn selectable_field(&self, object: &Value, name: &str) -> String {
+        match meta::value::at(object, name) {
+            Some(Value::String(text)) => text.clone(),
+            Some(Value::Null) | None => String::new(),
+            Some(other) => other.to_string(),
+        }
+    }
+
+    /// Returns the cells of an object's row.
+    fn cells(&self, object: &Value, now: Timestamp) -> Vec<Value> {
+        vec![crate::print::name(object), crate::print::age(object, now)]
+    }
+
+    /// Returns for how many seconds a deleted object stays to end gracefully,
+    /// given what the request asked for; `None` for kinds that do not.
+    fn grace_period(&self, _object: &Value, _asked: Option<i64>) -> Option<i64> {
+        None
+    }
+
+    /// Marks an object whose deletion has begun (namespaces: the phase).
+    fn on_delete(&self, _object: &mut Value) {}
+
+    /// Tells whether something besides `metadata.finalizers` still holds an
+    /// object that is being deleted (namespaces: `spec.finalizers`).
+    fn holds(&self, _object: &Value) -> bool {
+        false
+    }
+}
+
+/// The strategy of a kind without particulars.
+#[derive(Debug)]
+pub struct Plain;
+
+impl Strategy for Plain {}
+
+/// Takes over from the old object what an endpoint may not change: the main
+/// one the status, the status one all but the status (metadata keeps only
+/// what the machinery sets).
+pub fn keep_other_half(endpoint: Endpoint, new: &mut Value, old: &Value) {
+    match endpoint {
+        Endpoint::Main => copy_field(new, old, "status"),
+        Endpoint::Status => {
+            let status = new.get("status").cloned();
+            let metadata = new.get("metadata").cloned();
+            *new = old.clone();
+            put(new, "status", status);
+            // Labels and owners change with the main endpoint only; the rest of
+            // the metadata is the request's.
+            if let Some(mut metadata) = metadata {
+                for name in ["labels", "ownerReferences"] {
+                    let kept = old.get("metadata").and_then(|m| m.get(name)).cloned();
+                    put(&mut metadata, name, kept);
+                }
+                put(new, "metadata", Some(metadata));
+            }
+        }
+        Endpoint::Finalize | Endpoint::Other => {}
+    }
+}
+
+/// Makes a field of `new` what it is in `old`.
+pub fn copy_field(new: &mut Value, old: &Value, name: &str) {
+    put(new, name, old.get(name).cloned());
+}
+
+/// Sets or removes a field.
+pub fn put(object: &mut Value, name: &str, value: Option<Value>) {
+    if let Value::Object(map) = object {
+        match value {
+            Some(value) => map.insert(name.to_owned(), value),
+            None => map.remove(name),
+        };
+    }
+}

@@ -1,0 +1,91 @@
+//! OpenAPI documents of what is served: version 3 an index and a document per
+//! group version, version 2 one document as JSON and as protobuf.
+//!
+//! Documents are made when asked for (some milliseconds, a few megabytes while
+//! at it); the caller keeps what it serves. Both carry paths: kubectl decides
+//! from the PATCH operations whether it may send strategic merge patches and
+//! whether `fieldValidation` is understood.
+
+mod definitions;
+mod paths;
+mod v2;
+mod v2proto;
+mod v3;
+
+use bytes::Bytes;
+use serde_json::Value;
+use sha2::{Digest as _, Sha512};
+
+/// The media type of the version 2 document in protobuf, as clients ask for it.
+pub const V2_PROTOBUF: &str = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf";
+/// Its older spelling, the only one client-go sends.
+pub const V2_PROTOBUF_OLD: &str = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf";
+
+/// A document with the hash that is its ETag and its URL's `hash`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Document {
+    /// The body.
+    pub body: Bytes,
+    /// SHA-512 in upper-case hexadecimal digits.
+    pub hash: String,
+}
+
+impl Document {
+    fn of(body: Vec<u8>) -> Self {
+        let digest = Sha512::digest(&body);
+        let hash = digest.iter().map(|byte| format!("{byte:02X}")).collect();
+        Self {
+            body: Bytes::from(body),
+            hash,
+        }
+    }
+
+    fn json(value: &Value) -> Self {
+        Self::of(value.to_string().into_bytes())
+    }
+}
+
+/// Makes the index of version 3, `/openapi/v3`, from the hashes of the
+/// documents (group version, hash).
+pub fn v3_index(documents: &[(String, String)]) -> Document {
+    Document::json(&v3::index(documents))
+}
+
+/// Returns the paths below `/openapi/v3/` that have a document: `api/v1`,
+/// `apis/apps/v1`.
+pub fn v3_paths() -> Vec<String> {
+    crate::kinds::group_versions()
+        .into_iter()
+        .map(|(g, v)| group_path(g, v))
+        .collect()
+}
+
+/// Makes the version 3 document of a group version; `None` if it is not served.
+pub fn v3_document(path: &str) -> Option<Document> {
+    let (group, version) = crate::kinds::group_versions()
+        .into_iter()
+        .find(|(g, v)| group_path(g, v) == path)?;
+    Some(Document::json(&v3::document(group, version)))
+}
+
+/// Makes the version 2 document as JSON.
+pub fn v2_json() -> Document {
+    Document::json(&v2::document())
+}
+
+/// Makes the version 2 document as protobuf (gnostic's `openapi.v2.Document`).
+pub fn v2_protobuf() -> Document {
+    Document::of(v2proto::encode(&v2::document()))
+}
+
+/// Returns `api/v1` or `apis/group/version`.
+fn group_path(group: &str, version: &str) -> String {
+    if group.is_empty() {
+        format!("api/{version}")
+    } else {
+        format!("apis/{group}/{version}")
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,247 @@
+use serde_json::json;
+
+use super::*;
+
+fn references(value: &Value, found: &mut Vec<String>) {
+    match value {
+        Value::Object(map) => {
+            for (name, inner) in map {
+                match inner {
+                    Value::String(text) if name == "$ref" => found.push(text.clone()),
+                    other => references(other, found),
+                }
+            }
+        }
+        Value::Array(items) => items.iter().for_each(|i| references(i, found)),
+        _ => {}
+    }
+}
+
+fn parsed(document: &Document) -> Value {
+    serde_json::from_slice(&document.body).unwrap()
+}
+
+#[test]
+fn every_reference_resolves() {
+    let mut documents: Vec<Value> = v3_paths()
+        .iter()
+        .map(|p| parsed(&v3_document(p).unwrap()))
+        .collect();
+    documents.push(parsed(&v2_json()));
+    for document in documents {
+        let mut found = Vec::new();
+        references(&document, &mut found);
+        assert!(found.len() > 50);
+        for reference in found {
+            let pointer = reference.strip_prefix('#').unwrap();
+            assert!(document.pointer(pointer).is_some(), "{reference}");
+        }
+    }
+}
+
+#[test]
+fn every_patch_has_what_kubectl_looks_for() {
+    let mut patches = 0;
+    for path in v3_paths() {
+        let document = parsed(&v3_document(&path).unwrap());
+        for (name, item) in document["paths"].as_object().unwrap() {
+            let Some(patch) = item.get("patch") else {
+                continue;
+            };
+            patches += 1;
+            assert!(
+                patch["x-kubernetes-group-version-kind"]["kind"].is_string(),
+                "{name}"
+            );
+            let content = &patch["requestBody"]["content"];
+            assert!(
+                content
+                    .get("application/strategic-merge-patch+json")
+                    .is_some(),
+                "{name}"
+            );
+            let parameters = patch["parameters"].as_array().unwrap();
+            let validation = parameters
+                .iter()
+                .any(|p| p["name"] == "fieldValidation" && p["in"] == "query");
+            assert!(validation, "{name}");
+        }
+    }
+    let served: usize = crate::kinds::all()
+        .iter()
+        .map(|k| {
+            1 + k
+                .subresources
+                .iter()
+                .filter(|s| s.verbs.contains(&"patch"))
+                .count()
+        })
+        .sum();
+    assert_eq!(patches, served);
+}
+
+#[test]
+fn explain_finds_the_schema_of_a_resource() {
+    for kind in crate::kinds::all() {
+        let document = parsed(&v3_document(&group_path(kind.group, kind.version)).unwrap());
+        let scope = if kind.namespaced {
+            "/namespaces/{namespace}"
+        } else {
+            ""
+        };
+        let path = format!("{}{scope}/{}", kind.gv().api_path(), kind.plural);
+        let wanted = &document["paths"][&path]["get"]["x-kubernetes-group-version-kind"];
+        assert_eq!(
+            *wanted,
+            json!({"group": kind.group, "version": kind.version, "kind": kind.kind}),
+            "{path}"
+        );
+        let schema = &document["components"]["schemas"][kind.definition];
+        let kinds = schema["x-kubernetes-group-version-kind"]
+            .as_array()
+            .unwrap();
+        assert!(kinds.contains(wanted) && schema["description"].is_string());
+        assert!(schema["properties"]["metadata"]["description"].is_string());
+    }
+}
+
+#[test]
+fn schemas_say_how_lists_merge() {
+    let document = parsed(&v3_document("api/v1").unwrap());
+    let spec = &document["components"]["schemas"]["io.k8s.api.core.v1.PodSpec"];
+    let containers = &spec["properties"]["containers"];
+    assert_eq!(containers["x-kubernetes-patch-merge-key"], "name");
+    assert_eq!(containers["x-kubernetes-list-map-keys"], json!(["name"]));
+    assert_eq!(spec["required"], json!(["containers"]));
+    let v2 = parsed(&v2_json());
+    let port = &v2["definitions"]["io.k8s.api.core.v1.ServicePort"]["properties"];
+    assert_eq!(port["protocol"]["default"], "TCP");
+    assert_eq!(
+        v2["definitions"]["io.k8s.apimachinery.pkg.util.intstr.IntOrString"]["format"],
+        "int-or-string"
+    );
+}
+
+#[test]
+fn operation_ids_are_upstreams_and_unique() {
+    let document = parsed(&v2_json());
+    let mut ids = Vec::new();
+    for item in document["paths"].as_object().unwrap().values() {
+        for operation in item.as_object().unwrap().values() {
+            ids.extend(
+                operation
+                    .get("operationId")
+                    .map(|id| id.as_str().unwrap().to_owned()),
+            );
+        }
+    }
+    for id in [
+        "listCoreV1NamespacedPod",
+        "listCoreV1PodForAllNamespaces",
+        "deleteCoreV1CollectionNamespacedPod",
+        "replaceAppsV1NamespacedDeploymentScale",
+        "patchCoreV1NodeStatus",
+        "readCoordinationV1NamespacedLease",
+        "replaceCoreV1NamespaceFinalize",
+        "createCoreV1NamespacedPodBinding",
+    ] {
+        assert!(ids.iter().any(|i| i == id), "{id}");
+    }
+    let count = ids.len();
+    ids.sort();
+    ids.dedup();
+    assert_eq!(ids.len(), count);
+}
+
+#[test]
+fn the_index_names_every_document_by_its_hash() {
+    let documents: Vec<(String, String)> = v3_paths()
+        .into_iter()
+        .map(|p| (p.clone(), v3_document(&p).unwrap().hash))
+        .collect();
+    let index = parsed(&v3_index(&documents));
+    let url = index["paths"]["apis/apps/v1"]["serverRelativeURL"]
+        .as_str()
+        .unwrap();
+    let hash = url.strip_prefix("/openapi/v3/apis/apps/v1?hash=").unwrap();
+    assert_eq!(hash.len(), 128);
+    // The same document is the same bytes, or ETags would be worthless.
+    assert_eq!(v3_document("apis/apps/v1").unwrap().hash, hash);
+    assert!(v3_document("apis/none/v1").is_none());
+}
+
+/// Reads one protobuf message into (field, payload) pairs.
+fn fields(mut bytes: &[u8]) -> Vec<(u64, Vec<u8>)> {
+    fn varint(bytes: &mut &[u8]) -> u64 {
+        let (mut number, mut shift) = (0, 0);
+        loop {
+            let byte = bytes[0];
+            *bytes = &bytes[1..];
+            number |= u64::from(byte & 0x7f) << shift;
+            shift += 7;
+            if byte < 0x80 {
+                return number;
+            }
+        }
+    }
+    let mut found = Vec::new();
+    while !bytes.is_empty() {
+        let tag = varint(&mut bytes);
+        let number = varint(&mut bytes);
+        match tag & 7 {
+            0 => found.push((tag >> 3, number.to_le_bytes().to_vec())),
+            2 => {
+                let (payload, rest) = bytes.split_at(number as usize);
+                found.push((tag >> 3, payload.to_vec()));
+                bytes = rest;
+            }
+            other => panic!("wire type {other}"),
+        }
+    }
+    found
+}
+
+fn field(bytes: &[u8], number: u64) -> Vec<u8> {
+    fields(bytes)
+        .into_iter()
+        .find(|(n, _)| *n == number)
+        .unwrap()
+        .1
+}
+
+#[test]
+fn protobuf_holds_the_same_document() {
+    let json = parsed(&v2_json());
+    let document = v2_protobuf().body;
+    assert_eq!(field(&document, 1), b"2.0");
+    assert_eq!(field(&field(&document, 2), 1), b"Kubernetes");
+    let paths = fields(&field(&document, 8));
+    assert_eq!(paths.len(), json["paths"].as_object().unwrap().len());
+    let definitions = fields(&field(&document, 9));
+    assert_eq!(
+        definitions.len(),
+        json["definitions"].as_object().unwrap().len()
+    );
+    let pod = definitions
+        .iter()
+        .map(|(_, named)| named)
+        .find(|named| field(named, 1) == b"io.k8s.api.core.v1.Pod")
+        .map(|named| field(named, 2))
+        .unwrap();
+    assert_eq!(field(&field(&pod, 22), 1), b"object");
+    let extension = field(&pod, 31);
+    assert_eq!(field(&extension, 1), b"x-kubernetes-group-version-kind");
+    let yaml = field(&field(&extension, 2), 2);
+    let kinds: Value = serde_json::from_slice(&yaml).unwrap();
+    assert_eq!(
+        kinds,
+        json!([{"group": "", "version": "v1", "kind": "Pod"}])
+    );
+    let spec = fields(&field(&pod, 25))
+        .into_iter()
+        .find(|(_, named)| field(named, 1) == b"spec")
+        .map(|(_, named)| field(&named, 2))
+        .unwrap();
+    assert_eq!(field(&spec, 1), b"#/definitions/io.k8s.api.core.v1.PodSpec");
+    assert!(!field(&spec, 4).is_empty());
+}

@@ -1,0 +1,358 @@
+//! Walks a value along its definition: checks types, drops nulls, finds and
+//! prunes unknown fields.
+//!
+//! It does what decoding into a Go struct does: a wrong type is an error
+//! naming the field, a `null` is as if absent, a field the type does not have
+//! is dropped and, when the caller asks (`fieldValidation`), reported.
+//!
+//! Limit: at most [`MAX_UNKNOWN`] unknown fields are reported; all are pruned.
+
+use meta::GroupVersionKind;
+use meta::quantity::{Quantity, QuantityError};
+use serde_json::Value;
+
+use crate::table::{DefId, Definition, Table, Type, table};
+
+/// The most unknown fields that are reported.
+pub const MAX_UNKNOWN: usize = 64;
+
+/// A value that its type cannot hold.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum TypeError {
+    /// A value of another JSON type.
+    #[error(
+        "json: cannot unmarshal {found} into Go struct field {owner}.{path} of type {expected}"
+    )]
+    Mismatch {
+        /// The type that has the field.
+        owner: String,
+        /// The field's path.
+        path: String,
+        /// What stands there.
+        found: &'static str,
+        /// What should.
+        expected: &'static str,
+    },
+    /// A text that is no quantity.
+    #[error("{path}: {error}")]
+    Quantity {
+        /// The field's path.
+        path: String,
+        /// Why it is none.
+        error: QuantityError,
+    },
+}
+
+impl TypeError {
+    /// Words the error as the API server does for a body of a kind.
+    pub fn message(&self, gvk: &GroupVersionKind) -> String {
+        format!(
+            "{kind} in version {version:?} cannot be handled as a {kind}: {self}",
+            kind = gvk.kind,
+            version = gvk.version
+        )
+    }
+}
+
+/// Checks a value against a definition, prunes what the definition does not
+/// know and returns the paths of that.
+pub fn conform(def: DefId, value: &mut Value) -> Result<Vec<String>, TypeError> {
+    let mut walk = Walk {
+        table: table(),
+        path: Vec::new(),
+        unknown: Vec::new(),
+        owner: table().get(def),
+    };
+    walk.definition(def, value)?;
+    Ok(walk.unknown)
+}
+
+enum Segment<'v> {
+    Field(&'static str),
+    Key(&'v str),
+    Index(usize),
+}
+
+struct Walk<'v> {
+    table: &'static Table,
+    path: Vec<Segment<'v>>,
+    unknown: Vec<String>,
+    owner: &'static Definition,
+}
+
+impl<'v> Walk<'v> {
+    fn path_to(&self, last: &str) -> String {
+        let mut text = String::new();
+        let key = |text: &mut String, key: &str| {
+            if !text.is_empty() {
+                text.push('.');
+            }
+            text.push_str(key);
+        };
+        for segment in &self.path {
+            match segment {
+                Segment::Field(name) => key(&mut text, name),
+                Segment::Key(name) => key(&mut text, name),
+                Segment::Index(at) => text.push_str(&format!("[{at}]")),
+            }
+        }
+        if !last.is_empty() {
+            key(&mut text, last);
+        }
+        text
+    }
+
+    fn error(&self, found: &Value, expected: &'static str) -> TypeError {
+        TypeError::Mismatch {
+            owner: self.owner.short_name().to_owned(),
+            path: self.path_to(""),
+            found: match found {
+                Value::Null => "null",
+                Value::Bool(_) => "bool",
+                Value::Number(_) => "number",
+                Value::String(_) => "string",
+                Value::Array(_) => "array",
+                Value::Object(_) => "object",
+            },
+            expected,
+        }
+    }
+
+    fn definition(&mut self, id: DefId, value: &'v mut Value) -> Result<(), TypeError> {
+        let definition = self.table.get(id);
+        if definition.fields.is_empty() {
+            return self.value(&definition.ty, value);
+        }
+        if !value.is_object() {
+            return Err(self.error(value, "object"));
+        }
+        let Value::Object(map) = value else {
+            return Ok(());
+        };
+        let mut unknown = Vec::new();
+        map.retain(|name, value| {
+            if definition.field(name).is_none() {
+                unknown.push(name.clone());
+                return false;
+            }
+            !value.is_null()
+        });
+        for name in unknown {
+            if self.unknown.len() < MAX_UNKNOWN {
+                self.unknown.push(self.path_to(&name));
+            }
+        }
+        for (name, value) in map.iter_mut() {
+            let Some(field) = definition.field(name) else {
+                continue;
+            };
+            let outer = std::mem::replace(&mut self.owner, definition);
+            self.path.push(Segment::Field(field.name));
+            self.value(&field.ty, value)?;
+            self.path.pop();
+            self.owner = outer;
+        }
+        Ok(())
+    }
+
+    fn value(&mut self, ty: &'static Type, value: &'v mut Value) -> Result<(), TypeError> {
+        match (ty, value) {
+            (Type::Any, _) => Ok(()),
+            (Type::Ref(id), value) => self.definition(*id, value),
+            (Type::Object, Value::Object(_)) => Ok(()),
+            (Type::Quantity, found @ (Value::String(_) | Value::Number(_))) => {
+                // What is stored is the canonical form, as upstream's types do.
+                let quantity =
+                    Quantity::from_value(found).map_err(|error| TypeError::Quantity {
+                        path: self.path_to(""),
+                        error,
+                    })?;
+                *found = Value::from(quantity.to_string());
+                Ok(())
+            }
+            (Type::Array(inner), Value::Array(items)) => {
+                for (at, item) in items.iter_mut().enumerate() {
+                    if item.is_null() {
+                        *item = zero(self.table, inner);
+                    }
+                    self.path.push(Segment::Index(at));
+                    self.value(inner, item)?;
+                    self.path.pop();
+                }
+                Ok(())
+            }
+            (Type::Map(inner), Value::Object(map)) => {
+                for (key, item) in map.iter_mut() {
+                    if item.is_null() {
+                        *item = zero(self.table, inner);
+                    }
+                    self.path.push(Segment::Key(key));
+                    self.value(inner, item)?;
+                    self.path.pop();
+                }
+                Ok(())
+            }
+            (scalar, found) => match mismatch(scalar, found) {
+                Some(expected) => Err(self.error(found, expected)),
+                None => Ok(()),
+            },
+        }
+    }
+}
+
+/// Returns the Go type that was expected when a scalar is not of its type.
+fn mismatch(ty: &Type, value: &Value) -> Option<&'static str> {
+    let (fits, expected) = match ty {
+        Type::String => (value.is_string(), "string"),
+        Type::Byte => (value.as_str().is_some_and(is_base64), "[]byte"),
+        Type::DateTime => (value.as_str().is_some_and(is_time), "time.Time"),
+        Type::Int32 => (
+            value.as_i64().is_some_and(|n| i32::try_from(n).is_ok()),
+            "int32",
+        ),
+        Type::Int64 => (value.is_i64(), "int64"),
+        Type::Number => (value.is_number(), "float64"),
+        Type::Boolean => (value.is_boolean(), "bool"),
+        Type::IntOrString => (value.is_string() || value.is_i64(), "intstr.IntOrString"),
+        Type::Quantity => (value.is_string() || value.is_number(), "resource.Quantity"),
+        Type::Object | Type::Map(_) => (value.is_object(), "map[string]interface {}"),
+        Type::Array(_) => (value.is_array(), "[]interface {}"),
+        Type::Any | Type::Ref(_) => (true, ""),
+    };
+    (!fits).then_some(expected)
+}
+
+fn is_base64(text: &str) -> bool {
+    use base64::Engine as _;
+    use base64::engine::general_purpose::STANDARD;
+    if text.contains(['\n', '\r']) {
+        // Go's decoder skips line breaks.
+        let joined: String = text.chars().filter(|c| !matches!(c, '\n' | '\r')).collect();
+        return STANDARD.decode(joined).is_ok();
+    }
+    STANDARD.decode(text).is_ok()
+}
+
+fn is_time(text: &str) -> bool {
+    meta::time::parse(text).is_some()
+}
+
+/// Returns what Go makes of a `null` inside a list or a map.
+fn zero(table: &Table, ty: &Type) -> Value {
+    match ty {
+        Type::Any => Value::Null,
+        Type::String | Type::Byte => Value::from(""),
+        Type::DateTime => Value::Null,
+        Type::Int32 | Type::Int64 | Type::IntOrString => Value::from(0),
+        Type::Quantity => Value::from("0"),
+        Type::Number => Value::from(0.0),
+        Type::Boolean => Value::from(false),
+        Type::Array(_) => Value::Array(Vec::new()),
+        Type::Object | Type::Map(_) => Value::Object(serde_json::Map::new()),
+        Type::Ref(id) => {
+            let definition = table.get(*id);
+            if definition.fields.is_empty() {
+                zero(table, &definition.ty)
+            } else {
+                Value::Object(serde_json::Map::new())
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn pod() -> DefId {
+        table().id("io.k8s.api.core.v1.Pod").unwrap()
+    }
+
+    #[test]
+    fn prunes_and_names_unknown_fields() {
+        let mut value = json!({
+            "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a", "creationTimestamp": null},
+            "spec": {"foo": 1, "containers": [{"name": "c", "imagePullPolcy": "Always", "env": null}]},
+            "bar": {},
+        });
+        let unknown = conform(pod(), &mut value).unwrap();
+        assert_eq!(
+            unknown,
+            ["bar", "spec.foo", "spec.containers[0].imagePullPolcy"]
+        );
+        assert_eq!(
+            value,
+            json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"},
+                "spec": {"containers": [{"name": "c"}]}})
+        );
+    }
+
+    #[test]
+    fn names_the_field_of_a_wrong_type() {
+        for (spec, message) in [
+            (
+                json!({"containers": {}}),
+                "json: cannot unmarshal object into Go struct field PodSpec.spec.containers of type []interface {}",
+            ),
+            (
+                json!({"containers": [{"ports": [{"containerPort": "80"}]}]}),
+                "json: cannot unmarshal string into Go struct field ContainerPort.spec.containers[0].ports[0].containerPort of type int32",
+            ),
+            (
+                json!({"nodeSelector": {"a": true}}),
+                "json: cannot unmarshal bool into Go struct field PodSpec.spec.nodeSelector.a of type string",
+            ),
+            (
+                json!({"priority": 2_147_483_648_u64}),
+                "json: cannot unmarshal number into Go struct field PodSpec.spec.priority of type int32",
+            ),
+        ] {
+            let error = conform(pod(), &mut json!({"spec": spec})).unwrap_err();
+            assert_eq!(error.to_string(), message);
+        }
+        let error = conform(pod(), &mut json!([])).unwrap_err();
+        assert!(matches!(
+            error,
+            TypeError::Mismatch {
+                found: "array",
+                expected: "object",
+                ..
+            }
+        ));
+    }
+
+    #[test]
+    fn checks_formats() {
+        let secret = table().id("io.k8s.api.core.v1.Secret").unwrap();
+        assert!(conform(secret, &mut json!({"data": {"a": "YQ=="}})).is_ok());
+        assert!(conform(secret, &mut json!({"data": {"a": "%"}})).is_err());
+        let time = |t: &str| conform(pod(), &mut json!({"metadata": {"creationTimestamp": t}}));
+        assert!(time("2026-01-01T00:00:00Z").is_ok() && time("now").is_err());
+        let mut limits = json!({"spec": {"containers": [
+            {"resources": {"limits": {"cpu": 1, "memory": "1Gi"}},
+             "livenessProbe": {"httpGet": {"port": "http"}}}]}});
+        assert!(conform(pod(), &mut limits).is_ok());
+        assert_eq!(
+            limits["spec"]["containers"][0]["resources"]["limits"]["cpu"],
+            "1"
+        );
+        limits["spec"]["containers"][0]["resources"]["limits"]["cpu"] = json!("much");
+        assert!(matches!(
+            conform(pod(), &mut limits),
+            Err(TypeError::Quantity { .. })
+        ));
+        limits["spec"]["containers"][0]["resources"]["limits"]["cpu"] = json!("2");
+        limits["spec"]["containers"][0]["livenessProbe"]["httpGet"]["port"] = json!(true);
+        assert!(conform(pod(), &mut limits).is_err());
+    }
+
+    #[test]
+    fn nulls_in_collections_are_zero_values() {
+        let map = table().id("io.k8s.api.core.v1.ConfigMap").unwrap();
+        let mut value = json!({"data": {"a": null}, "metadata": null});
+        conform(map, &mut value).unwrap();
+        assert_eq!(value, json!({"data": {"a": ""}}));
+    }
+}

@@ -1,0 +1,48 @@
+//! The API server: HTTP in front, the store behind, every verb generic over
+//! the kinds of crate `registry`.
+//!
+//! ```text
+//! TLS/HTTP -> request_info -> authn -> audit -> authz -> admission -> verb -> storage
+//! store watch -> Cacher.ingest -> Dispatch{event, targets} -> bounded queues -> response bodies
+//! ```
+//!
+//! Begin with `pipeline`, which lists the gates a request passes in their
+//! order. [`storage`] keeps objects and fans changes out; [`serve`] owns the
+//! sockets; [`pki`] the certificates. A component that runs in the same
+//! process calls the same pipeline without a socket
+//! (`Running::local_service`).
+//!
+//! Deliberately absent today: protobuf answers (bodies are read), field management (server-side
+//! apply), RBAC objects, admission webhooks, custom resources.
+
+mod admission;
+mod api;
+pub mod authn;
+mod authz;
+pub mod body;
+mod bootstrap;
+pub mod cli;
+mod discovery;
+mod health;
+mod input;
+pub mod kubeconfig;
+mod metrics;
+mod negotiation;
+mod openapi;
+mod paths;
+mod pipeline;
+pub mod pki;
+mod protobuf;
+mod query;
+mod request_info;
+mod respond;
+pub mod serve;
+pub mod server;
+mod services;
+pub mod storage;
+mod subresources;
+mod table;
+mod verbs;
+
+pub use authn::UserInfo;
+pub use server::{Config, Running, Server, StartError, StoreSource};

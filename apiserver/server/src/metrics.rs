@@ -1,0 +1,230 @@
+//! Counters under the names Kubernetes' dashboards use.
+
+use std::fmt::Write;
+use std::pin::Pin;
+use std::task::{Context as TaskContext, Poll};
+use std::time::Instant;
+
+use bytes::Bytes;
+use http::{Response, StatusCode};
+use http_body::{Body, Frame, SizeHint};
+use http_body_util::BodyExt;
+use prometheus_client::encoding::{EncodeLabelSet, text};
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::registry::Registry;
+
+use crate::api::Api;
+use crate::body::{self, BoxBody, BoxError};
+use crate::pipeline::Context;
+use crate::request_info::Verb;
+
+/// Upstream's bounds of `apiserver_request_duration_seconds`.
+const SECONDS: [f64; 24] = [
+    0.005, 0.025, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 1.25, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0,
+    10.0, 15.0, 20.0, 30.0, 45.0, 60.0, 120.0,
+];
+
+/// What a request was, for counting. Names come from paths only where a
+/// resource is served, so the number of label sets is bounded.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Labels {
+    verb: &'static str,
+    group: String,
+    version: String,
+    resource: String,
+    subresource: String,
+    scope: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct CodeLabels {
+    verb: &'static str,
+    group: String,
+    version: String,
+    resource: String,
+    subresource: String,
+    scope: &'static str,
+    code: u16,
+}
+
+/// The server's counters.
+#[derive(Debug)]
+pub(crate) struct Metrics {
+    registry: Registry,
+    requests: Family<CodeLabels, Counter>,
+    seconds: Family<Labels, Histogram, fn() -> Histogram>,
+    long_running: Family<Labels, Gauge>,
+    inflight: Gauge,
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        let mut registry = Registry::default();
+        let requests = Family::default();
+        let seconds: Family<Labels, Histogram, fn() -> Histogram> =
+            Family::new_with_constructor(|| Histogram::new(SECONDS));
+        let long_running = Family::default();
+        let inflight = Gauge::default();
+        registry.register("apiserver_request", "Requests served", requests.clone());
+        registry.register(
+            "apiserver_request_duration_seconds",
+            "Time to the response's head, long-running requests apart",
+            seconds.clone(),
+        );
+        registry.register(
+            "apiserver_longrunning_requests",
+            "Long-running requests in progress",
+            long_running.clone(),
+        );
+        registry.register(
+            "apiserver_current_inflight_requests",
+            "Requests in progress that are not long-running",
+            inflight.clone(),
+        );
+        Self { registry, requests, seconds, long_running, inflight }
+    }
+}
+
+impl Metrics {
+    /// Counts a request in.
+    pub(crate) fn begin(&self, cx: &Context, long: bool) -> Running<'_> {
+        let labels = labels(cx);
+        let gauge = match long {
+            true => self.long_running.get_or_create(&labels).clone(),
+            false => self.inflight.clone(),
+        };
+        gauge.inc();
+        Running { metrics: self, labels, long, gauge: Raised(gauge) }
+    }
+
+    /// Prints all counters in the text format.
+    pub(crate) fn print(&self, api: &Api) -> Response<BoxBody> {
+        let mut out = String::new();
+        if text::encode(&mut out, &self.registry).is_err() {
+            return body::failure(&meta::Status::internal("cannot encode metrics"));
+        }
+        // The caches count for themselves; theirs come before the end mark.
+        out.truncate(out.trim_end().trim_end_matches("# EOF").len());
+        print_caches(&mut out, api);
+        out.push_str("# EOF\n");
+        const TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+        body::respond(StatusCode::OK, TYPE, out)
+    }
+}
+
+fn print_caches(out: &mut String, api: &Api) {
+    // One store may serve two versions of a resource.
+    let stores: std::collections::BTreeMap<&str, _> =
+        api.resources.values().map(|r| (r.kind.storage_prefix, &r.store)).collect();
+    let rows: Vec<_> = stores
+        .values()
+        .map(|s| (s.config().resource.to_string(), s.metrics().all()))
+        .collect();
+    let Some((_, first)) = rows.first() else { return };
+    for (i, (name, _, counter)) in first.iter().enumerate() {
+        let (kind, family) = match counter {
+            true => ("counter", name.trim_end_matches("_total")),
+            false => ("gauge", *name),
+        };
+        // Writing to a String cannot fail.
+        let _ = writeln!(out, "# TYPE {family} {kind}");
+        for (resource, values) in &rows {
+            let _ = writeln!(out, "{name}{{resource={resource:?}}} {}", values[i].1);
+        }
+    }
+}
+
+fn labels(cx: &Context) -> Labels {
+    let none = Labels {
+        verb: cx.info.verb.metric(),
+        group: String::new(),
+        version: String::new(),
+        resource: String::new(),
+        subresource: String::new(),
+        scope: "",
+    };
+    let Some(r) = &cx.info.resource else { return none };
+    let served = registry::kinds::find(&r.group, &r.version, &r.resource)
+        .filter(|k| r.subresource.is_empty() || k.subresource(&r.subresource).is_some());
+    if served.is_none() {
+        return Labels { verb: Verb::Other("").metric(), ..none };
+    }
+    let scope = match (r.name_in_path, &r.namespace) {
+        (true, _) => "resource",
+        (false, Some(_)) => "namespace",
+        (false, None) => "cluster",
+    };
+    Labels {
+        group: r.group.clone(),
+        version: r.version.clone(),
+        resource: r.resource.clone(),
+        subresource: r.subresource.clone(),
+        scope,
+        ..none
+    }
+}
+
+/// A request being counted; lowers its gauge when dropped.
+pub(crate) struct Running<'a> {
+    metrics: &'a Metrics,
+    labels: Labels,
+    long: bool,
+    gauge: Raised,
+}
+
+impl Running<'_> {
+    /// Counts the request out; a long-running one when its body has ended.
+    pub(crate) fn end(self, response: Response<BoxBody>, started: Instant) -> Response<BoxBody> {
+        let Self { metrics, labels, long, gauge } = self;
+        if !long {
+            let seconds = started.elapsed().as_secs_f64();
+            metrics.seconds.get_or_create(&labels).observe(seconds);
+        }
+        let Labels { verb, group, version, resource, subresource, scope } = labels;
+        let code = response.status().as_u16();
+        let labels = CodeLabels { verb, group, version, resource, subresource, scope, code };
+        metrics.requests.get_or_create(&labels).inc();
+        match long {
+            true => response.map(|body| Counted { body, _gauge: gauge }.boxed_unsync()),
+            false => response,
+        }
+    }
+}
+
+/// A gauge that was raised, and is lowered when this is dropped.
+struct Raised(Gauge);
+
+impl Drop for Raised {
+    fn drop(&mut self) {
+        self.0.dec();
+    }
+}
+
+/// The body of a long-running answer.
+struct Counted {
+    body: BoxBody,
+    _gauge: Raised,
+}
+
+impl Body for Counted {
+    type Data = Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut TaskContext<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        Pin::new(&mut self.body).poll_frame(cx)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}

@@ -1,0 +1,232 @@
+//! The way of a request: the gates it passes, in order, then the verb.
+//!
+//! 1. `Context::read`: method, path and query become a `RequestInfo`.
+//! 2. [`GATES`], each of which may refuse.
+//! 3. The verb, or what is served at a path that names no resource. Writes run
+//!    `admission` between decoding and validation.
+//! 4. The trimmings: audit id, warnings, cache control, metrics.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use futures::FutureExt;
+use http::header::{ACCEPT_ENCODING, CACHE_CONTROL, CONTENT_ENCODING, HeaderName, HeaderValue, VARY, WARNING};
+use http::{HeaderMap, Method, Request, Response, StatusCode};
+use meta::{Reason, Status};
+
+use crate::api::Api;
+use crate::authn::{self, Peer, UserInfo};
+use crate::body::{self, BoxBody};
+use crate::negotiation::{self, Accepted, Offer};
+use crate::query::Query;
+use crate::request_info::{RequestInfo, Verb};
+use crate::serve::Handler;
+use crate::{authz, paths, verbs};
+
+/// How long a request that is not long-running may take; then 504.
+pub(crate) const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
+/// The largest request body, in bytes; beyond it 413.
+pub(crate) const BODY_BYTES_MAX: usize = 3 * 1024 * 1024;
+/// Answers larger than this are compressed for clients that accept it.
+const GZIP_FROM_BYTES: usize = 128 * 1024;
+/// How many warnings one answer carries; further ones are dropped, as upstream
+/// drops them at a similar size.
+const WARNINGS_MAX: usize = 64;
+
+const AUDIT_ID: HeaderName = HeaderName::from_static("audit-id");
+
+/// One gate: it lets a request through or refuses it.
+type Gate = fn(&Api, &mut Context) -> Result<(), Status>;
+
+/// The gates in the order in which a request passes them.
+const GATES: &[(&str, Gate)] =
+    &[("authentication", authenticate), ("audit", audit), ("authorization", authorize)];
+
+/// A request on its way.
+pub(crate) struct Context {
+    /// What it asks for.
+    pub(crate) info: RequestInfo,
+    /// Its method.
+    pub(crate) method: Method,
+    /// Its query.
+    pub(crate) query: Query,
+    /// Its headers.
+    pub(crate) headers: HeaderMap,
+    /// Who sent it; anonymous until the first gate.
+    pub(crate) user: UserInfo,
+    /// The id under which logs speak of it.
+    pub(crate) audit_id: String,
+    /// What the client should be told besides the answer.
+    pub(crate) warnings: Vec<String>,
+    peer: Peer,
+}
+
+impl Context {
+    fn read(parts: http::request::Parts, peer: Peer) -> Result<Self, Status> {
+        let query = Query::parse(parts.uri.query().unwrap_or_default())?;
+        let info = RequestInfo::parse(&parts.method, parts.uri.path(), &query);
+        let given = parts.headers.get(AUDIT_ID).and_then(|v| v.to_str().ok());
+        let audit_id =
+            given.map_or_else(|| uuid::Uuid::new_v4().to_string(), |id| id.chars().take(64).collect());
+        Ok(Self {
+            info,
+            method: parts.method,
+            query,
+            headers: parts.headers,
+            user: UserInfo::anonymous(),
+            audit_id,
+            warnings: Vec::new(),
+            peer,
+        })
+    }
+
+    /// Decides the form of the answer.
+    pub(crate) fn accept(&self, offer: Offer) -> Result<Accepted, Status> {
+        negotiation::accept(&self.headers, &self.query, offer)
+    }
+
+    /// Builds an answer with a whole body, compressed if that pays.
+    pub(crate) fn respond(
+        &self,
+        code: StatusCode,
+        content_type: &'static str,
+        bytes: impl Into<Bytes>,
+    ) -> Response<BoxBody> {
+        let bytes = bytes.into();
+        if bytes.len() < GZIP_FROM_BYTES || !self.accepts_gzip() {
+            return body::respond(code, content_type, bytes);
+        }
+        match gzip(&bytes) {
+            Some(small) => {
+                let mut response = body::respond(code, content_type, small);
+                let headers = response.headers_mut();
+                headers.insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
+                headers.insert(VARY, HeaderValue::from_static("Accept-Encoding"));
+                response
+            }
+            None => body::respond(code, content_type, bytes),
+        }
+    }
+
+    fn accepts_gzip(&self) -> bool {
+        let value = self.headers.get(ACCEPT_ENCODING).and_then(|v| v.to_str().ok());
+        value.unwrap_or_default().split(',').any(|e| {
+            let mut parts = e.split(';').map(str::trim);
+            parts.next() == Some("gzip") && !parts.any(|p| p == "q=0")
+        })
+    }
+}
+
+fn gzip(bytes: &[u8]) -> Option<Vec<u8>> {
+    use std::io::Write;
+    // The level upstream uses: compression should cost less than the network.
+    let out = Vec::with_capacity(bytes.len() / 8);
+    let mut encoder = flate2::write::GzEncoder::new(out, flate2::Compression::new(1));
+    encoder.write_all(bytes).ok()?;
+    encoder.finish().ok()
+}
+
+impl Handler for Api {
+    async fn handle(self: Arc<Self>, peer: Peer, request: Request<BoxBody>) -> Response<BoxBody> {
+        let started = Instant::now();
+        let (parts, request_body) = request.into_parts();
+        let mut cx = match Context::read(parts, peer) {
+            Ok(cx) => cx,
+            Err(status) => return body::failure(&status),
+        };
+        let long = cx.info.is_long_running(&cx.query);
+        let running = self.metrics.begin(&cx, long);
+        // A panic is a bug of one request; it must not take the connection's
+        // other requests with it.
+        let work = std::panic::AssertUnwindSafe(run(&self, &mut cx, request_body)).catch_unwind();
+        let outcome = if long {
+            work.await
+        } else {
+            tokio::time::timeout(REQUEST_TIMEOUT, work).await.unwrap_or_else(|_| Ok(Err(timed_out())))
+        };
+        let result = outcome.unwrap_or_else(|_| Err(Status::internal("the request panicked")));
+        let mut response = result.unwrap_or_else(|status| body::failure(&status));
+        trim(&mut response, &cx);
+        tracing::debug!(
+            verb = %cx.info.verb, path = %cx.info.path, user = %cx.user.name,
+            code = response.status().as_u16(), took = ?started.elapsed(), audit = %cx.audit_id,
+            "served"
+        );
+        running.end(response, started)
+    }
+}
+
+async fn run(
+    api: &Arc<Api>,
+    cx: &mut Context,
+    request_body: BoxBody,
+) -> Result<Response<BoxBody>, Status> {
+    for (_, gate) in GATES {
+        gate(api, cx)?;
+    }
+    match cx.info.resource.clone() {
+        // Boxed, so that a request's future is as small as its own verb's.
+        Some(r) => Box::pin(verbs::dispatch(api, cx, r, request_body)).await,
+        None => paths::serve(api, cx).await,
+    }
+}
+
+fn timed_out() -> Status {
+    Status::failure(
+        Reason::Timeout,
+        "Timeout: request did not complete within requested timeout - context deadline exceeded",
+    )
+}
+
+fn authenticate(api: &Api, cx: &mut Context) -> Result<(), Status> {
+    let now = jiff::Timestamp::now().as_second();
+    match authn::authenticate(&cx.peer, &cx.headers, &api.tokens, now)? {
+        Some(user) => cx.user = user,
+        None if authz::is_public(&cx.info) => {}
+        None => return Err(Status::unauthorized()),
+    }
+    Ok(())
+}
+
+/// Writes one line per change to the log (`RUST_LOG=audit=info`); an audit
+/// policy with stages and backends is not there yet.
+fn audit(_: &Api, cx: &mut Context) -> Result<(), Status> {
+    let reads = cx.info.verb.is_read() || matches!(cx.info.verb, Verb::Other(_));
+    if !reads {
+        tracing::trace!(
+            target: "audit", id = %cx.audit_id, user = %cx.user.name, verb = %cx.info.verb,
+            path = %cx.info.path, "request received"
+        );
+    }
+    Ok(())
+}
+
+fn authorize(_: &Api, cx: &mut Context) -> Result<(), Status> {
+    authz::authorize(&cx.user, &cx.info)
+}
+
+/// Adds what every answer carries.
+fn trim(response: &mut Response<BoxBody>, cx: &Context) {
+    let headers = response.headers_mut();
+    if let Ok(id) = HeaderValue::from_str(&cx.audit_id) {
+        headers.insert(AUDIT_ID, id);
+    }
+    headers
+        .entry(CACHE_CONTROL)
+        .or_insert_with(|| HeaderValue::from_static("no-cache, private"));
+    for warning in cx.warnings.iter().take(WARNINGS_MAX) {
+        // RFC 7234 5.5: code, agent, quoted text.
+        let text: String = warning
+            .chars()
+            .flat_map(|c| match c {
+                '"' | '\\' => vec!['\\', c],
+                c if c.is_control() => vec![' '],
+                c => vec![c],
+            })
+            .collect();
+        if let Ok(value) = HeaderValue::from_bytes(format!("299 - \"{text}\"").as_bytes()) {
+            headers.append(WARNING, value);
+        }
+    }
+}

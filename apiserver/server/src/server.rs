@@ -1,0 +1,344 @@
+//! Starting and stopping: certificates, store, caches, listener.
+
+use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{Request, Response};
+use http_body_util::{BodyExt, Full};
+use registry::ipalloc::IpRange;
+use tokio::net::TcpListener;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+use tower::util::BoxCloneSyncService;
+
+use crate::api::{Api, ApiParts};
+use crate::authn::{Peer, Tokens, UserInfo};
+use crate::body::{BoxBody, BoxError};
+use crate::pki::{Identity, Pki, PkiError};
+use crate::serve::tls::{self, ClientTrust, TlsError};
+use crate::serve::{Handler, Limits, Listener};
+use crate::services::ServiceIps;
+use crate::storage::embedded::EmbeddedStore;
+use crate::storage::etcd::{EtcdConfig, EtcdStore, EtcdTls};
+use crate::storage::{Store, StoreError};
+use crate::subresources::log::KubeletClient;
+use crate::{bootstrap, kubeconfig};
+
+/// The range of cluster IPs when none is given, as kubeadm's.
+pub const SERVICE_CIDR: &str = "10.96.0.0/16";
+/// How long events are kept when nothing is said, as kube-apiserver keeps them.
+pub const EVENT_TTL: Duration = Duration::from_secs(3600);
+/// How long the start waits for a store before it gives up.
+const STORE_WAIT: Duration = Duration::from_secs(30);
+/// How long a stop waits for requests in progress.
+const STOP_WAIT: Duration = Duration::from_secs(10);
+
+/// Where objects are kept.
+#[derive(Clone)]
+pub enum StoreSource {
+    /// In a store of this process.
+    Embedded(kvserver::Handle),
+    /// In etcd, or our own store, over gRPC.
+    Etcd {
+        /// The servers' client URLs.
+        endpoints: Vec<String>,
+        /// TLS towards them, for `https` URLs.
+        tls: Option<EtcdTls>,
+    },
+    /// In any other implementation, for tests.
+    Other(Arc<dyn Store>),
+}
+
+/// What a server is started with.
+pub struct Config {
+    /// Where objects are kept.
+    pub store: StoreSource,
+    /// Where to listen; port 0 takes any free one.
+    pub bind: SocketAddr,
+    /// Where certificates are kept; created when missing.
+    pub cert_dir: PathBuf,
+    /// The range of cluster IPs.
+    pub service_cidr: String,
+    /// Authorities whose client certificates are believed besides our own.
+    pub client_ca_file: Option<PathBuf>,
+    /// The serving certificate and its key, instead of one of our own.
+    pub tls_files: Option<(PathBuf, PathBuf)>,
+    /// The static tokens, in kube-apiserver's format.
+    pub token_auth_file: Option<PathBuf>,
+    /// Names and addresses the serving certificate is for, besides the obvious.
+    pub extra_names: Vec<String>,
+    /// How long events are kept.
+    pub event_ttl: Duration,
+    /// The limits on connections.
+    pub limits: Limits,
+}
+
+impl Config {
+    /// Creates the configuration of a server on a loopback port.
+    pub fn new(store: StoreSource, cert_dir: impl Into<PathBuf>, port: u16) -> Self {
+        Self {
+            store,
+            bind: SocketAddr::from(([127, 0, 0, 1], port)),
+            cert_dir: cert_dir.into(),
+            service_cidr: SERVICE_CIDR.to_owned(),
+            client_ca_file: None,
+            tls_files: None,
+            token_auth_file: None,
+            extra_names: Vec::new(),
+            event_ttl: EVENT_TTL,
+            limits: Limits::default(),
+        }
+    }
+}
+
+/// Why a server cannot start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// The port is taken, or may not be bound.
+    #[error("cannot listen on {address}: {source}; choose another port with {flag}")]
+    Bind {
+        /// The address.
+        address: SocketAddr,
+        /// The flag that chooses it.
+        flag: &'static str,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// Certificates cannot be had.
+    #[error(transparent)]
+    Pki(#[from] PkiError),
+    /// TLS cannot be set up.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
+    /// A setting makes no sense.
+    #[error("{flag}: {reason}")]
+    Setting {
+        /// The setting.
+        flag: &'static str,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// The store cannot be reached.
+    #[error("cannot reach the store: {0}")]
+    Store(#[from] StoreError),
+    /// The store was reached, but the first objects could not be made.
+    #[error("the store did not become usable within {} s", STORE_WAIT.as_secs())]
+    NotReady,
+}
+
+/// The API server.
+#[derive(Debug)]
+pub struct Server;
+
+impl Server {
+    /// Starts a server and returns when it can be used: listening, caches
+    /// filled, system objects there.
+    pub async fn start(config: Config) -> Result<Running, StartError> {
+        let (serving_token, storage_token) = (CancellationToken::new(), CancellationToken::new());
+        let bind_error = |source| StartError::Bind {
+            address: config.bind,
+            flag: "--secure-port",
+            source,
+        };
+        // First, so that a taken port changes nothing on disk.
+        let tcp = TcpListener::bind(config.bind).await.map_err(bind_error)?;
+        let addr = tcp.local_addr().map_err(bind_error)?;
+        let range = IpRange::parse(&config.service_cidr).map_err(|e| StartError::Setting {
+            flag: "--service-cluster-ip-range",
+            reason: format!("{:?}: {e}", config.service_cidr),
+        })?;
+        let pki = Pki::open(&config.cert_dir)?;
+        let trust = client_trust(&pki, config.client_ca_file.as_deref())?;
+        let serving = serving_identity(&pki, &config, &range)?;
+        let server_tls = tls::server_config(&serving, &trust)?;
+        let kubelet_tls = tls::client_config(pki.ca_pem(), &pki.kubelet_client()?)?;
+        let api = Api::start(ApiParts {
+            store: open_store(&config.store).await?,
+            tokens: tokens(config.token_auth_file.as_deref())?,
+            service_ips: ServiceIps::new(range),
+            kubelets: KubeletClient::new(kubelet_tls),
+            event_ttl_seconds: config.event_ttl.as_secs().max(1),
+            shutdown: serving_token.clone(),
+            storage: storage_token.clone(),
+        });
+        let listener = Listener {
+            tcp,
+            tls: server_tls,
+            trust,
+            handler: api.clone(),
+            limits: config.limits,
+        };
+        let serving = tokio::spawn(listener.run(serving_token.clone()));
+        tokio::spawn(bootstrap::run(api.clone(), addr.port()));
+        let running = Running { addr, api, pki: Arc::new(pki), serving, serving_token, storage_token };
+        match tokio::time::timeout(STORE_WAIT, running.ready()).await {
+            Ok(()) => Ok(running),
+            Err(_) => {
+                running.shutdown().await;
+                Err(StartError::NotReady)
+            }
+        }
+    }
+}
+
+async fn open_store(source: &StoreSource) -> Result<Arc<dyn Store>, StartError> {
+    Ok(match source {
+        StoreSource::Embedded(handle) => Arc::new(EmbeddedStore::new(handle.clone())),
+        StoreSource::Etcd { endpoints, tls } => {
+            let config = EtcdConfig { endpoints: endpoints.clone(), tls: tls.clone() };
+            Arc::new(EtcdStore::connect(&config).await?)
+        }
+        StoreSource::Other(store) => store.clone(),
+    })
+}
+
+fn read_text(path: &Path) -> Result<String, PkiError> {
+    std::fs::read_to_string(path)
+        .map_err(|source| PkiError::Io { path: path.to_owned(), source })
+}
+
+fn client_trust(pki: &Pki, file: Option<&Path>) -> Result<ClientTrust, StartError> {
+    let mut authorities = vec![pki.ca_pem().to_owned()];
+    if let Some(path) = file {
+        authorities.push(read_text(path)?);
+    }
+    Ok(ClientTrust::new(&authorities)?)
+}
+
+fn tokens(file: Option<&Path>) -> Result<Tokens, StartError> {
+    let Some(path) = file else { return Ok(Tokens::default()) };
+    Tokens::parse(&read_text(path)?).map_err(|reason| StartError::Setting {
+        flag: "--token-auth-file",
+        reason: format!("{}: {reason}", path.display()),
+    })
+}
+
+fn serving_identity(pki: &Pki, config: &Config, range: &IpRange) -> Result<Identity, StartError> {
+    if let Some((cert, key)) = &config.tls_files {
+        return Ok(Identity { cert_pem: read_text(cert)?, key_pem: read_text(key)? });
+    }
+    let mut names: Vec<String> = [
+        "localhost",
+        "kubernetes",
+        "kubernetes.default",
+        "kubernetes.default.svc",
+        "kubernetes.default.svc.cluster.local",
+        "127.0.0.1",
+        "::1",
+    ]
+    .map(str::to_owned)
+    .into();
+    names.push(range.first().to_string());
+    match config.bind.ip() {
+        ip if ip.is_unspecified() => names.extend(outbound_address().map(|ip| ip.to_string())),
+        ip => names.push(ip.to_string()),
+    }
+    let host = rustix::system::uname().nodename().to_string_lossy().to_lowercase();
+    if meta::names::subdomain_errors(&host).is_empty() {
+        names.push(host);
+    }
+    names.extend(config.extra_names.iter().cloned());
+    let mut seen = std::collections::BTreeSet::new();
+    names.retain(|n| seen.insert(n.clone()));
+    Ok(pki.api_serving(&names)?)
+}
+
+/// Returns the address other machines see this one under: that of the route
+/// outward. Nothing is sent.
+pub fn outbound_address() -> Option<IpAddr> {
+    let socket = UdpSocket::bind("0.0.0.0:0").ok()?;
+    socket.connect("192.0.2.1:9").ok()?;
+    let ip = socket.local_addr().ok()?.ip();
+    (!ip.is_unspecified()).then_some(ip)
+}
+
+/// A service that answers API requests of a component of this process.
+pub type LocalService =
+    BoxCloneSyncService<Request<Full<Bytes>>, Response<BoxBody>, std::convert::Infallible>;
+
+/// A server that runs.
+pub struct Running {
+    /// Where it listens.
+    pub addr: SocketAddr,
+    api: Arc<Api>,
+    pki: Arc<Pki>,
+    serving: JoinHandle<()>,
+    serving_token: CancellationToken,
+    storage_token: CancellationToken,
+}
+
+impl std::fmt::Debug for Running {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Running({})", self.addr)
+    }
+}
+
+impl Running {
+    /// Returns a way to the pipeline without a socket: no TLS, no
+    /// authentication, everything else as for any client.
+    pub fn local_service(&self, user: UserInfo) -> LocalService {
+        let api = self.api.clone();
+        BoxCloneSyncService::new(tower::service_fn(move |request: Request<Full<Bytes>>| {
+            let (api, peer) = (api.clone(), Peer::InProcess(user.clone()));
+            async move {
+                let request = request.map(|b| b.map_err(BoxError::from).boxed_unsync());
+                Ok(api.handle(peer, request).await)
+            }
+        }))
+    }
+
+    /// Returns the cluster's certificates.
+    pub fn pki(&self) -> &Arc<Pki> {
+        &self.pki
+    }
+
+    /// Returns the URL under which this machine reaches the server.
+    pub fn url(&self) -> String {
+        let ip = match self.addr.ip() {
+            IpAddr::V4(ip) if ip.is_unspecified() => IpAddr::from([127, 0, 0, 1]),
+            IpAddr::V6(ip) if ip.is_unspecified() => IpAddr::from(std::net::Ipv6Addr::LOCALHOST),
+            ip => ip,
+        };
+        format!("https://{}", SocketAddr::new(ip, self.addr.port()))
+    }
+
+    /// Returns the text of a kubeconfig for an identity.
+    pub fn kubeconfig(&self, user: &str, identity: &Identity) -> String {
+        kubeconfig::render(&self.url(), self.pki.ca_pem(), user, identity)
+    }
+
+    /// Writes the administrator's kubeconfig, readable by its owner only.
+    pub fn write_admin_kubeconfig(&self, path: &Path) -> Result<(), PkiError> {
+        kubeconfig::write(path, &self.kubeconfig("kubernetes-admin", &self.pki.admin()?))
+    }
+
+    /// Returns the TLS configuration of a kubelet of this cluster, which lets
+    /// in only those who hold a client certificate of the cluster.
+    pub fn kubelet_tls(
+        &self,
+        node: &str,
+        names: &[String],
+    ) -> Result<Arc<rustls::ServerConfig>, StartError> {
+        let identity = self.pki.kubelet_serving(node, names)?;
+        Ok(tls::mutual_config(&identity, self.pki.ca_pem())?)
+    }
+
+    /// Waits until the server can be used.
+    pub async fn ready(&self) {
+        self.api.caches_ready().await;
+        self.api.bootstrapped().await;
+    }
+
+    /// Stops accepting, lets requests in progress end, ends watches, then stops
+    /// the caches.
+    pub async fn shutdown(self) {
+        self.serving_token.cancel();
+        if tokio::time::timeout(STOP_WAIT, self.serving).await.is_err() {
+            tracing::warn!("connections were still open when the server stopped");
+        }
+        self.storage_token.cancel();
+    }
+}

@@ -1,0 +1,244 @@
+//! Listing: which state answers (the decision table of KEP-2340), and pages.
+
+use std::sync::Arc;
+
+use meta::{FieldError, Object, Reason, Status};
+use watchcache::{Selector, Snapshot};
+
+use super::continuation::Continuation;
+use super::request::{ListRequest, ListResult, ReadVersion, VersionMatch, invalid_options};
+use super::resource::ResourceStore;
+use super::store::{PageRequest, StoreError};
+
+/// How many keys are read at once from the store when the cache cannot answer.
+const STORE_PAGE: usize = 500;
+
+/// Which state a list reads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum From {
+    /// As fresh as the store.
+    Fresh,
+    /// Whatever is at hand.
+    Any,
+    /// Not older than this.
+    AtLeast(u64),
+    /// Exactly this.
+    Exact(u64),
+}
+
+#[derive(Debug)]
+struct Plan {
+    from: From,
+    limit: usize,
+    /// Relative to the list's prefix; empty for the beginning.
+    start: String,
+    continued: bool,
+}
+
+fn plan(request: &ListRequest) -> Result<Plan, Status> {
+    let refuse = |detail: &str| {
+        Err(invalid_options(FieldError::forbidden(
+            "resourceVersionMatch",
+            detail,
+        )))
+    };
+    let token = request.continue_token.as_deref().unwrap_or_default();
+    if !token.is_empty() {
+        if request.version_match.is_some() {
+            return refuse("resourceVersionMatch is forbidden when continue is provided");
+        }
+        if matches!(request.version, ReadVersion::At(_)) {
+            return Err(Status::bad_request(
+                "specifying resource version is not allowed when using continue",
+            ));
+        }
+        let token = Continuation::decode(token)?;
+        return Ok(Plan {
+            from: token.revision().map_or(From::Fresh, From::Exact),
+            limit: request.limit,
+            start: token.start().to_owned(),
+            continued: true,
+        });
+    }
+    let from = match (request.version, request.version_match) {
+        (ReadVersion::Unset, None) => From::Fresh,
+        (ReadVersion::Unset, Some(_)) => {
+            return refuse("resourceVersionMatch is forbidden unless resourceVersion is provided");
+        }
+        (ReadVersion::Any, Some(VersionMatch::Exact)) => {
+            return refuse("resourceVersionMatch \"Exact\" is forbidden for resourceVersion \"0\"");
+        }
+        (ReadVersion::Any, _) => From::Any,
+        (ReadVersion::At(n), Some(VersionMatch::Exact)) => From::Exact(n),
+        (ReadVersion::At(n), Some(VersionMatch::NotOlderThan)) => From::AtLeast(n),
+        // A page at a version is exact, as it always was.
+        (ReadVersion::At(n), None) if request.limit > 0 => From::Exact(n),
+        (ReadVersion::At(n), None) => From::AtLeast(n),
+    };
+    Ok(Plan {
+        from,
+        // "Whatever is at hand" ignores the limit, as the cache always did.
+        limit: if from == From::Any { 0 } else { request.limit },
+        start: String::new(),
+        continued: false,
+    })
+}
+
+impl ResourceStore {
+    /// Lists objects.
+    pub async fn list(&self, request: ListRequest) -> Result<ListResult, Status> {
+        let plan = plan(&request)?;
+        self.wait_ready().await?;
+        let selector = &request.selector;
+        match plan.from {
+            From::Fresh => self.fresh().await?,
+            From::Any => {}
+            From::AtLeast(n) | From::Exact(n) => self.reach(n).await?,
+        }
+        let snapshot = match plan.from {
+            From::Exact(n) => self.lock().cacher.snapshot_at(n).ok(),
+            _ => Some(self.lock().cacher.snapshot()),
+        };
+        match (snapshot, plan.from) {
+            (Some(snapshot), _) => Ok(self.page(&snapshot, selector, &plan)),
+            (None, From::Exact(n)) => match self.page_from_store(n, selector, &plan).await {
+                Err(StoreError::Compacted(_)) => Err(expired(&plan)),
+                result => result.map_err(StoreError::into_status),
+            },
+            (None, _) => Err(self.not_ready()),
+        }
+    }
+
+    /// Returns the prefix, below [`Self::root`], of a selector's scope.
+    fn scope(&self, selector: &Selector) -> String {
+        match selector.namespace.as_deref() {
+            Some(ns) if self.config.namespaced => format!("{ns}/"),
+            _ => String::new(),
+        }
+    }
+
+    fn page(&self, snapshot: &Snapshot, selector: &Selector, plan: &Plan) -> ListResult {
+        let scope = self.scope(selector);
+        let start = format!("{scope}{}", plan.start);
+        let mut result = ListResult {
+            items: Vec::new(),
+            resource_version: snapshot.revision,
+            continue_token: None,
+            remaining: None,
+        };
+        // One key, if the selector names it.
+        if let Some(name) = selector.pinned_name()
+            && (selector.pinned_namespace().is_some() || !self.config.namespaced)
+        {
+            let key = self.key(selector.pinned_namespace(), name);
+            let found = snapshot.get(&key).filter(|_| key >= start);
+            result.items = found
+                .filter(|o| selector.matches(o))
+                .cloned()
+                .into_iter()
+                .collect();
+            return result;
+        }
+        let mut last: Option<&Arc<str>> = None;
+        let mut rest = snapshot.range(&scope, &start);
+        for (key, object) in rest.by_ref().filter(|(_, o)| selector.matches(o)) {
+            if plan.limit > 0 && result.items.len() == plan.limit {
+                let last = last.map_or("", |k| &k[scope.len()..]);
+                let token = Continuation::after(last, Some(snapshot.revision));
+                result.continue_token = Some(token.encode());
+                break;
+            }
+            last = Some(key);
+            result.items.push(object.clone());
+        }
+        if result.continue_token.is_some() && selector.is_whole_scope() {
+            // The one that did not fit any more, and those behind it.
+            result.remaining = Some(1 + rest.count() as u64);
+        }
+        result
+    }
+
+    /// Reads a page at an exact revision that the cache does not remember.
+    async fn page_from_store(
+        &self,
+        revision: u64,
+        selector: &Selector,
+        plan: &Plan,
+    ) -> Result<ListResult, StoreError> {
+        let scope = format!("{}{}", self.root, self.scope(selector));
+        let mut result = ListResult {
+            items: Vec::new(),
+            resource_version: revision,
+            continue_token: None,
+            remaining: None,
+        };
+        let mut start = format!("{scope}{}", plan.start);
+        loop {
+            let page = self
+                .store
+                .list(PageRequest {
+                    prefix: scope.clone(),
+                    start: start.clone(),
+                    limit: STORE_PAGE,
+                    revision,
+                    keys_only: false,
+                })
+                .await?;
+            for (i, kv) in page.kvs.iter().enumerate() {
+                let Some(object) = self.decode_listed(&kv.key, &kv.value, kv.mod_revision) else {
+                    continue;
+                };
+                if !selector.matches(&object) {
+                    continue;
+                }
+                if plan.limit > 0 && result.items.len() == plan.limit {
+                    let next = kv.key[scope.len()..].to_owned();
+                    result.continue_token = Some(Continuation::from(next, Some(revision)).encode());
+                    if selector.is_whole_scope() {
+                        result.remaining = Some(page.count.saturating_sub(i as u64));
+                    }
+                    return Ok(result);
+                }
+                result.items.push(object);
+            }
+            match page.kvs.last() {
+                Some(last) if page.more => start = format!("{}\0", last.key),
+                _ => return Ok(result),
+            }
+        }
+    }
+
+    /// Decodes one of many. What cannot be decoded is reported and left out: a
+    /// single broken object must not take its whole kind away.
+    pub(super) fn decode_listed(
+        &self,
+        key: &str,
+        body: &bytes::Bytes,
+        revision: u64,
+    ) -> Option<Arc<Object>> {
+        match self.decode_parts(body.clone(), revision) {
+            Ok(object) => Some(object),
+            Err(error) => {
+                self.metrics.undecodable.add(1);
+                tracing::error!(key, revision, %error, "a stored object is not served");
+                None
+            }
+        }
+    }
+}
+
+/// Returns the 410 of a list whose revision is gone. A continued one gets a
+/// token with which the rest can still be had, at another revision.
+fn expired(plan: &Plan) -> Status {
+    if !plan.continued {
+        return StoreError::Compacted(None).into_status();
+    }
+    let mut status = Status::failure(
+        Reason::Expired,
+        "The provided continue parameter is too old to display a consistent list result. \
+         Start a new list without it, or go on with the token in this answer: \
+         then objects changed since the first page may be missing or shown as they are now.",
+    );
+    status.metadata.continue_token = Continuation::from(plan.start.clone(), None).encode();
+    status
+}

@@ -1,0 +1,217 @@
+//! One resource's objects: the door through which every verb goes.
+
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use meta::{GroupResource, Object, ResourceVersion, Status, keys};
+use tokio::sync::{mpsc, watch};
+use tokio_util::sync::CancellationToken;
+use watchcache::{Cacher, Config, WatcherId};
+
+use super::feed::Signals;
+use super::metrics::CacheMetrics;
+use super::store::{Kv, Store};
+use super::watch::{Ending, Queued};
+
+/// How long a read waits for the cache to reach a revision before it gives up
+/// (kube-apiserver's `blockTimeout`).
+pub const WAIT_FOR_REVISION: Duration = Duration::from_secs(3);
+
+/// What distinguishes one resource's storage from another's.
+#[derive(Clone, Debug)]
+pub struct ResourceConfig {
+    /// The resource, for messages.
+    pub resource: GroupResource,
+    /// The directory under `/registry/`, such as `pods` or `services/specs`.
+    pub storage_prefix: String,
+    /// Whether objects lie in namespaces.
+    pub namespaced: bool,
+    /// Finds the values of the fields that may be selected by, besides name and
+    /// namespace.
+    pub selectable: fn(&serde_json::Value) -> Vec<(&'static str, String)>,
+    /// The selectable field whose watchers are found by value.
+    pub index_field: Option<&'static str>,
+    /// After how many seconds without a write an object vanishes (events do).
+    pub ttl: Option<u64>,
+}
+
+/// The most freshly written objects kept for the feed task, so that it need not
+/// decode what this process just encoded; beyond it the oldest are decoded.
+const RECENT_MAX: usize = 256;
+
+/// How many keys can be contended for without their updates waiting for each
+/// other's; more than that share a place.
+const TURNS: usize = 16;
+
+/// The cacher with the queues of its watchers; behind one lock that is never
+/// held across an await.
+#[derive(Debug)]
+pub(super) struct Shared {
+    pub(super) cacher: Cacher,
+    pub(super) queues: BTreeMap<WatcherId, Queue>,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Queue {
+    pub(super) sender: mpsc::Sender<Queued>,
+    pub(super) ending: Arc<Ending>,
+}
+
+/// The storage of one resource.
+#[derive(Debug)]
+pub struct ResourceStore {
+    pub(super) store: Arc<dyn Store>,
+    pub(super) config: ResourceConfig,
+    /// `/registry/<prefix>/`
+    pub(super) root: String,
+    pub(super) shared: Mutex<Shared>,
+    /// The cacher's revision once it is ready; 0 before.
+    pub(super) reached: watch::Sender<u64>,
+    pub(super) signals: Signals,
+    /// What this process wrote and the feed has not seen yet, by revision.
+    recent: Mutex<BTreeMap<u64, Arc<Object>>>,
+    pub(super) metrics: CacheMetrics,
+    pub(super) token: CancellationToken,
+    /// Where updates that met a conflict wait for each other.
+    pub(super) turns: [tokio::sync::Mutex<()>; TURNS],
+    started: Instant,
+}
+
+impl ResourceStore {
+    /// Starts keeping a resource. Returns at once; [`Self::ready`] says when
+    /// the cache is filled. Ends when `token` is cancelled.
+    pub fn start(
+        store: Arc<dyn Store>,
+        config: ResourceConfig,
+        token: CancellationToken,
+    ) -> Arc<Self> {
+        let cacher = Cacher::new(Config {
+            index_field: config.index_field,
+            ..Config::default()
+        });
+        let this = Arc::new(Self {
+            store,
+            root: keys::list_prefix(&config.storage_prefix, None),
+            config,
+            shared: Mutex::new(Shared {
+                cacher,
+                queues: BTreeMap::new(),
+            }),
+            reached: watch::Sender::new(0),
+            signals: Signals::default(),
+            recent: Mutex::default(),
+            metrics: CacheMetrics::default(),
+            token,
+            turns: Default::default(),
+            started: Instant::now(),
+        });
+        tokio::spawn(super::feed::run(this.clone()));
+        this
+    }
+
+    /// Waits until the cache has been filled once (or the store was stopped).
+    pub fn ready(&self) -> impl Future<Output = ()> + Send + 'static {
+        let (mut reached, token) = (self.reached.subscribe(), self.token.clone());
+        async move {
+            tokio::select! {
+                _ = reached.wait_for(|r| *r > 0) => {}
+                () = token.cancelled() => {}
+            }
+        }
+    }
+
+    /// Tells whether the cache is filled.
+    pub fn is_ready(&self) -> bool {
+        *self.reached.borrow() > 0
+    }
+
+    /// Learns that the store has forgotten what was before `revision`, so that
+    /// exact lists before it are refused here too.
+    pub fn compacted(&self, revision: u64) {
+        self.lock().cacher.compacted(revision);
+    }
+
+    /// Returns the configuration.
+    pub fn config(&self) -> &ResourceConfig {
+        &self.config
+    }
+
+    /// Returns the counters.
+    pub fn metrics(&self) -> &CacheMetrics {
+        &self.metrics
+    }
+
+    pub(super) fn lock(&self) -> MutexGuard<'_, Shared> {
+        // A panic under the lock is a bug; the state is still whole, because
+        // every change of it is a single call of the pure cacher.
+        self.shared.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns the time as the cacher counts it.
+    pub(super) fn now(&self) -> Duration {
+        self.started.elapsed()
+    }
+
+    /// Returns an object's key below [`Self::root`].
+    pub(super) fn key(&self, namespace: Option<&str>, name: &str) -> String {
+        match namespace.filter(|_| self.config.namespaced) {
+            Some(ns) => format!("{ns}/{name}"),
+            None => name.to_owned(),
+        }
+    }
+
+    /// Decodes what the store keeps under a key.
+    pub(super) fn decode(&self, kv: &Kv) -> Result<Arc<Object>, Status> {
+        self.decode_parts(kv.value.clone(), kv.mod_revision)
+            .map_err(|e| {
+                Status::internal(format!("unable to decode the object at {}: {e}", kv.key))
+            })
+    }
+
+    pub(super) fn decode_parts(
+        &self,
+        body: Bytes,
+        revision: u64,
+    ) -> Result<Arc<Object>, meta::object::ObjectError> {
+        let value: serde_json::Value = serde_json::from_slice(&body)?;
+        let fields = (self.config.selectable)(&value);
+        Object::decode(body, ResourceVersion(revision), fields).map(Arc::new)
+    }
+
+    /// Remembers an object this process just wrote.
+    pub(super) fn remember(&self, object: &Arc<Object>) {
+        let mut recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
+        recent.insert(object.resource_version.0, object.clone());
+        while recent.len() > RECENT_MAX {
+            recent.pop_first();
+        }
+    }
+
+    /// Returns the object with this body and revision if this process wrote it,
+    /// and forgets it and everything older.
+    pub(super) fn recall(&self, body: &Bytes, revision: u64) -> Option<Arc<Object>> {
+        let mut recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
+        let found = recent.remove(&revision).filter(|o| o.body() == body);
+        while recent.first_key_value().is_some_and(|(r, _)| *r < revision) {
+            recent.pop_first();
+        }
+        found
+    }
+
+    /// Returns the cached object under a key.
+    pub(super) fn cached(&self, key: &str) -> Option<Arc<Object>> {
+        self.lock().cacher.get(key).cloned()
+    }
+
+    pub(super) fn not_found(&self, name: &str) -> Status {
+        Status::not_found(&self.config.resource, name)
+    }
+
+    pub(super) fn not_ready(&self) -> Status {
+        Status::failure(meta::Reason::TooManyRequests, "storage is (re)initializing")
+            .with_retry_after(1)
+    }
+}

@@ -1,0 +1,247 @@
+//! Writing: always a compare and swap on the revision that was read, retried
+//! from the store's own answer; never last-write-wins.
+
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::sync::Arc;
+
+use bytes::Bytes;
+use meta::{Object, ResourceVersion, Status, value};
+use serde_json::Value;
+
+use super::request::{Preconditions, UpdateOutcome};
+use super::resource::ResourceStore;
+use super::store::Cas;
+
+/// How often an update or a deletion is tried against others' writes before
+/// the client is told of the conflict.
+const ATTEMPTS_MAX: usize = 64;
+
+/// What a write starts from.
+struct Current {
+    object: Arc<Object>,
+    /// Whether it came from the store, and not from the cache that may lag.
+    certain: bool,
+}
+
+impl ResourceStore {
+    /// Creates an object; 409 AlreadyExists if there is one. A resource version
+    /// in the body is dropped. `ttl` overrides the resource's.
+    pub async fn create(
+        &self,
+        namespace: Option<&str>,
+        name: &str,
+        body: Value,
+        ttl: Option<u64>,
+    ) -> Result<Arc<Object>, Status> {
+        let key = format!("{}{}", self.root, self.key(namespace, name));
+        let (body, bytes) = encode(body)?;
+        let ttl = ttl.or(self.config.ttl);
+        let done = self.store.put(&key, bytes.clone(), 0, ttl).await;
+        match done.map_err(|e| e.into_status())? {
+            Cas::Done(revision) => self.written(&body, bytes, revision),
+            Cas::Conflict(_) => Err(Status::already_exists(&self.config.resource, name)),
+        }
+    }
+
+    /// Changes an object by a function of its present state, which may run many
+    /// times: first perhaps on a stale state, after a conflict on the newer one.
+    ///
+    /// `change` gets the object and its JSON (with resource version) and returns
+    /// the new JSON, or `None` for no change. A result that encodes to the same
+    /// bytes is not written. A failure is believed only if the state it was
+    /// computed from is the store's.
+    pub async fn guaranteed_update<F>(
+        &self,
+        namespace: Option<&str>,
+        name: &str,
+        preconditions: &Preconditions,
+        mut change: F,
+    ) -> Result<UpdateOutcome, Status>
+    where
+        F: FnMut(&Arc<Object>, Value) -> Result<Option<Value>, Status>,
+    {
+        let key = self.key(namespace, name);
+        let mut current = self.current(&key, name).await?;
+        // Held after the first conflict: see `turn`.
+        let mut turn = None;
+        for _ in 0..ATTEMPTS_MAX {
+            let Current { object, certain } = &current;
+            let changed = self
+                .check(preconditions, object)
+                .and_then(|()| object.to_value().map_err(Status::internal))
+                .and_then(|v| change(object, v))
+                .and_then(|v| v.map(encode).transpose());
+            let changed = match changed {
+                Ok(Some((_, bytes))) if bytes == *object.body() => Ok(None),
+                other => other,
+            };
+            match changed {
+                Ok(Some((body, bytes))) => match self.swap(&key, &body, bytes, object).await? {
+                    Ok(object) => {
+                        return Ok(UpdateOutcome {
+                            object,
+                            changed: true,
+                        });
+                    }
+                    Err(newer) if turn.is_some() => {
+                        current = newer.ok_or_else(|| self.not_found(name))?;
+                    }
+                    Err(_) => {
+                        turn = Some(self.turn(&key).await);
+                        current = self.certainly(&key, name).await?;
+                    }
+                },
+                Ok(None) if *certain => {
+                    let object = object.clone();
+                    return Ok(UpdateOutcome {
+                        object,
+                        changed: false,
+                    });
+                }
+                Err(status) if *certain => return Err(status),
+                Ok(None) | Err(_) => current = self.certainly(&key, name).await?,
+            }
+        }
+        Err(Status::modified(&self.config.resource, name))
+    }
+
+    /// Removes an object if `check` agrees with its present state. Returns its
+    /// last state under the revision of the deletion.
+    pub async fn delete(
+        &self,
+        namespace: Option<&str>,
+        name: &str,
+        preconditions: &Preconditions,
+        mut check: impl FnMut(&Arc<Object>) -> Result<(), Status>,
+    ) -> Result<Arc<Object>, Status> {
+        let key = self.key(namespace, name);
+        let full = format!("{}{key}", self.root);
+        let mut current = self.current(&key, name).await?;
+        for _ in 0..ATTEMPTS_MAX {
+            let Current { object, certain } = &current;
+            let agreed = self
+                .check(preconditions, object)
+                .and_then(|()| check(object));
+            match agreed {
+                Ok(()) => {}
+                Err(status) if *certain => return Err(status),
+                Err(_) => {
+                    current = self.certainly(&key, name).await?;
+                    continue;
+                }
+            }
+            let done = self.store.delete(&full, object.resource_version.0).await;
+            match done.map_err(|e| e.into_status())? {
+                Cas::Done(revision) => {
+                    let mut gone = Object::clone(object);
+                    gone.resource_version = ResourceVersion(revision);
+                    return Ok(Arc::new(gone));
+                }
+                Cas::Conflict(None) => return Err(self.not_found(name)),
+                Cas::Conflict(Some(kv)) => {
+                    current = Current {
+                        object: self.decode(&kv)?,
+                        certain: true,
+                    };
+                }
+            }
+        }
+        Err(Status::modified(&self.config.resource, name))
+    }
+
+    /// Waits for the turn of those in this process who met a conflict on a key
+    /// (or one that shares its place). A refused swap costs the store as much
+    /// as a write, so the losers line up instead of all trying again at once.
+    async fn turn(&self, key: &str) -> tokio::sync::MutexGuard<'_, ()> {
+        let mut hasher = DefaultHasher::new();
+        key.hash(&mut hasher);
+        let place = hasher.finish() as usize % self.turns.len();
+        self.turns[place].lock().await
+    }
+
+    /// Writes a new state over `old`; `Err` carries what is there instead.
+    async fn swap(
+        &self,
+        key: &str,
+        body: &Value,
+        bytes: Bytes,
+        old: &Arc<Object>,
+    ) -> Result<Result<Arc<Object>, Option<Current>>, Status> {
+        let full = format!("{}{key}", self.root);
+        let expected = old.resource_version.0;
+        let done = self
+            .store
+            .put(&full, bytes.clone(), expected, self.config.ttl)
+            .await;
+        match done.map_err(|e| e.into_status())? {
+            Cas::Done(revision) => self.written(body, bytes, revision).map(Ok),
+            Cas::Conflict(None) => Ok(Err(None)),
+            Cas::Conflict(Some(kv)) => Ok(Err(Some(Current {
+                object: self.decode(&kv)?,
+                certain: true,
+            }))),
+        }
+    }
+
+    /// Returns the object from the cache if it is there, else from the store.
+    async fn current(&self, key: &str, name: &str) -> Result<Current, Status> {
+        match self.cached(key) {
+            Some(object) => Ok(Current {
+                object,
+                certain: false,
+            }),
+            None => self.certainly(key, name).await,
+        }
+    }
+
+    async fn certainly(&self, key: &str, name: &str) -> Result<Current, Status> {
+        let object = self.read(key).await?;
+        Ok(Current {
+            object: object.ok_or_else(|| self.not_found(name))?,
+            certain: true,
+        })
+    }
+
+    fn check(&self, wanted: &Preconditions, object: &Object) -> Result<(), Status> {
+        let name = &object.meta.name;
+        let refuse = |what: &str, wanted: &str, is: &str| {
+            Err(Status::conflict(
+                &self.config.resource,
+                name,
+                &format!(
+                    "Precondition failed: {what} in precondition: {wanted}, {what} in object meta: {is}"
+                ),
+            ))
+        };
+        if let Some(uid) = &wanted.uid
+            && *uid != object.meta.uid
+        {
+            return refuse("UID", uid, &object.meta.uid);
+        }
+        let is = object.resource_version.to_string();
+        if let Some(version) = &wanted.resource_version
+            && *version != is
+        {
+            return refuse("ResourceVersion", version, &is);
+        }
+        Ok(())
+    }
+
+    fn written(&self, body: &Value, bytes: Bytes, revision: u64) -> Result<Arc<Object>, Status> {
+        let fields = (self.config.selectable)(body);
+        let object = Object::decode(bytes, ResourceVersion(revision), fields)
+            .map(Arc::new)
+            .map_err(Status::internal)?;
+        self.remember(&object);
+        Ok(object)
+    }
+}
+
+/// Encodes what is stored: the object without what the store itself knows.
+fn encode(mut body: Value) -> Result<(Value, Bytes), Status> {
+    let metadata = value::metadata_mut(&mut body);
+    metadata.remove("resourceVersion");
+    metadata.remove("selfLink");
+    let bytes = serde_json::to_vec(&body).map_err(Status::internal)?;
+    Ok((body, bytes.into()))
+}

@@ -1,0 +1,136 @@
+//! What hangs below an object, and what is posted without being stored. One
+//! file each; an entry here and in the kind's list makes it served.
+
+mod binding;
+mod eviction;
+pub(crate) mod log;
+mod review;
+mod scale;
+
+use std::sync::Arc;
+
+use futures::future::BoxFuture;
+use http::{Response, StatusCode};
+use meta::Status;
+use registry::kind::Endpoint;
+use serde_json::{Value, json};
+
+use crate::api::{Api, Target};
+use crate::body::BoxBody;
+use crate::negotiation::Offer;
+use crate::pipeline::Context;
+use crate::request_info::{ResourceRequest, Verb};
+use crate::{respond, verbs};
+
+/// A resource that is only posted: the answer says something, nothing is kept.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Unstored {
+    /// The group.
+    pub(crate) group: &'static str,
+    /// The version.
+    pub(crate) version: &'static str,
+    /// The resource.
+    pub(crate) plural: &'static str,
+    /// The singular.
+    pub(crate) singular: &'static str,
+    /// The kind posted and answered.
+    pub(crate) kind: &'static str,
+    /// Whether it is posted into a namespace.
+    pub(crate) namespaced: bool,
+}
+
+const fn unstored_resource(
+    group: &'static str,
+    plural: &'static str,
+    singular: &'static str,
+    kind: &'static str,
+    namespaced: bool,
+) -> Unstored {
+    Unstored { group, version: "v1", plural, singular, kind, namespaced }
+}
+
+/// Every resource that is only posted.
+pub(crate) const UNSTORED: &[Unstored] = &[
+    unstored_resource("", "bindings", "binding", "Binding", true),
+    unstored_resource(
+        "authentication.k8s.io",
+        "selfsubjectreviews",
+        "selfsubjectreview",
+        "SelfSubjectReview",
+        false,
+    ),
+    unstored_resource(
+        "authorization.k8s.io",
+        "selfsubjectaccessreviews",
+        "selfsubjectaccessreview",
+        "SelfSubjectAccessReview",
+        false,
+    ),
+];
+
+/// Answers a request on a resource that is only posted; `None` for others.
+pub(crate) async fn answer_unstored(
+    api: &Arc<Api>,
+    cx: &mut Context,
+    r: &ResourceRequest,
+    body: BoxBody,
+) -> Result<Response<BoxBody>, Status> {
+    if cx.info.verb != Verb::Create || !r.subresource.is_empty() || r.name.is_some() {
+        return Err(Status::method_not_supported(&r.group_resource(), cx.info.verb.as_str()));
+    }
+    match r.resource.as_str() {
+        "bindings" => binding::create_by_body(api, cx, r, body).await,
+        "selfsubjectreviews" => review::who_am_i(cx, body).await,
+        _ => review::can_i(cx, body).await,
+    }
+}
+
+/// Finds a resource that is only posted.
+pub(crate) fn find_unstored(r: &ResourceRequest) -> Option<&'static Unstored> {
+    UNSTORED.iter().find(|u| {
+        (u.group, u.version, u.plural) == (r.group.as_str(), r.version.as_str(), r.resource.as_str())
+            && u.namespaced == r.namespace.is_some()
+    })
+}
+
+/// Carries out a request on a subresource.
+pub(crate) fn dispatch<'a>(
+    api: &'a Arc<Api>,
+    cx: &'a mut Context,
+    target: &'a Target,
+    r: &'a ResourceRequest,
+    body: BoxBody,
+) -> BoxFuture<'a, Result<Response<BoxBody>, Status>> {
+    Box::pin(async move {
+        let kind = target.kind();
+        let subresource = kind.subresource(&r.subresource).ok_or_else(Status::no_such_path)?;
+        let verb = cx.info.verb.as_str();
+        if !subresource.verbs.contains(&verb) {
+            return Err(Status::method_not_supported(&kind.group_resource(), verb));
+        }
+        if target.name.is_empty() {
+            return Err(Status::no_such_path());
+        }
+        match subresource.name {
+            "status" => verbs::through(api, cx, target, Endpoint::Status, body).await,
+            "finalize" => verbs::through(api, cx, target, Endpoint::Finalize, body).await,
+            "scale" => scale::serve(api, cx, target, body).await,
+            "binding" => binding::create(api, cx, target, body).await,
+            "eviction" => eviction::create(api, cx, target, body).await,
+            "log" => log::get(api, cx, target).await,
+            "ephemeralcontainers" | "resize" => {
+                verbs::through(api, cx, target, Endpoint::Other, body).await
+            }
+            _ => Err(Status::no_such_path()),
+        }
+    })
+}
+
+/// The answer of a post that worked and has nothing to show.
+fn success(cx: &Context) -> Result<Response<BoxBody>, Status> {
+    let accepted = cx.accept(Offer::Plain)?;
+    let status: Value = json!({
+        "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201,
+    });
+    respond::plain(cx, accepted, StatusCode::CREATED, &status)
+}

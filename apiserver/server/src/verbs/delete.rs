@@ -1,0 +1,196 @@
+//! `delete` and `deletecollection`: at once, or in steps while finalizers or a
+//! grace period hold the object.
+
+use std::sync::Arc;
+
+use http::{Response, StatusCode};
+use meta::{Object, Reason, Status};
+use registry::rest::{self, DeleteOptions, DeleteStep};
+use serde_json::{Value, json};
+
+use super::list::list_request;
+use crate::admission;
+use crate::api::{Api, Target};
+use crate::body::BoxBody;
+use crate::input;
+use crate::negotiation::Offer;
+use crate::pipeline::Context;
+use crate::query::Query;
+use crate::storage::{ListRequest, Preconditions};
+use crate::{respond, services};
+
+/// How many objects a deletion of a collection reads at a time.
+const COLLECTION_PAGE: usize = 500;
+
+pub(super) async fn delete(
+    api: &Arc<Api>,
+    cx: &mut Context,
+    target: &Target,
+    body: BoxBody,
+) -> Result<Response<BoxBody>, Status> {
+    let accepted = cx.accept(Offer::Resource)?;
+    let options = read_options(cx, body).await?;
+    let kind = target.kind();
+    admission::may_delete(target, &target.name)?;
+    match delete_one(api, target, &target.name, target.ns(), &options).await? {
+        Deleted::Gone(object) if !kind.returns_deleted => {
+            let status = Status::deleted(&kind.group_resource(), &object.meta.name, &object.meta.uid);
+            let status = serde_json::to_value(status).map_err(Status::internal)?;
+            respond::plain(cx, accepted, StatusCode::OK, &status)
+        }
+        Deleted::Gone(object) | Deleted::Waiting(object) => {
+            respond::object(cx, accepted, StatusCode::OK, kind, &object)
+        }
+        Deleted::Would(view) => respond::value(cx, accepted, StatusCode::OK, kind, view),
+    }
+}
+
+/// Deletes everything selected, page by page; what others delete meanwhile is
+/// no failure. Not atomic, as upstream.
+pub(super) async fn delete_collection(
+    api: &Arc<Api>,
+    cx: &mut Context,
+    target: &Target,
+    body: BoxBody,
+) -> Result<Response<BoxBody>, Status> {
+    let accepted = cx.accept(Offer::Resource)?;
+    let options = read_options(cx, body).await?;
+    let asked = list_request(&cx.query, target)?;
+    let mut request = ListRequest { limit: COLLECTION_PAGE, ..asked };
+    let mut deleted = Vec::new();
+    let result = loop {
+        let mut page = target.store().list(request.clone()).await?;
+        for object in page.items.drain(..) {
+            let (ns, name) = (object.meta.namespace.as_str(), object.meta.name.as_str());
+            let ns = Some(ns).filter(|_| target.kind().namespaced);
+            admission::may_delete(target, name)?;
+            match delete_one(api, target, name, ns, &options).await {
+                Ok(_) => deleted.push(object.clone()),
+                Err(s) if s.reason == Reason::NotFound => {}
+                Err(s) => return Err(s),
+            }
+        }
+        match page.continue_token.take() {
+            Some(token) => {
+                request.continue_token = Some(token);
+                request.version = crate::storage::ReadVersion::Unset;
+                request.version_match = None;
+            }
+            None => break page,
+        }
+    };
+    let list = crate::storage::ListResult { items: deleted, remaining: None, ..result };
+    respond::list(cx, accepted, target.kind(), &list)
+}
+
+/// What came of a deletion.
+pub(crate) enum Deleted {
+    /// The object is gone; this was its last state.
+    Gone(Arc<Object>),
+    /// The object waits, in this state.
+    Waiting(Arc<Object>),
+    /// A dry run: the view of what would be.
+    Would(Value),
+}
+
+/// Deletes one object, or begins to.
+pub(crate) async fn delete_one(
+    api: &Api,
+    target: &Target,
+    name: &str,
+    namespace: Option<&str>,
+    options: &DeleteOptions,
+) -> Result<Deleted, Status> {
+    let kind = target.kind();
+    let preconditions = Preconditions {
+        uid: options.uid.clone(),
+        resource_version: options.resource_version.clone(),
+    };
+    let mut step = DeleteStep::Pending;
+    let mut seen = (String::new(), Value::Null);
+    let outcome = target
+        .store()
+        .guaranteed_update(namespace, name, &preconditions, |object, mut old| {
+            kind.from_storage(&mut old);
+            step = rest::begin_delete(kind, &mut old, options, jiff::Timestamp::now());
+            seen = (object.resource_version.to_string(), Value::Null);
+            if options.dry_run {
+                seen.1 = old;
+                return Ok(None);
+            }
+            if step != DeleteStep::Update {
+                return Ok(None);
+            }
+            kind.to_storage(&mut old);
+            Ok(Some(old))
+        })
+        .await?;
+    if options.dry_run {
+        return Ok(Deleted::Would(super::unstored(kind, seen.1, Some(&seen.0))));
+    }
+    if step != DeleteStep::Remove {
+        return Ok(Deleted::Waiting(outcome.object));
+    }
+    // The removal holds for the state that was judged: a finalizer that was
+    // added since must not be overlooked. Judged again if it changed.
+    let mut judge = |object: &Arc<Object>| {
+        let mut old = object.to_value().map_err(Status::internal)?;
+        kind.from_storage(&mut old);
+        match rest::begin_delete(kind, &mut old, options, jiff::Timestamp::now()) {
+            DeleteStep::Remove => Ok(()),
+            _ => Err(Status::modified(&kind.group_resource(), name)),
+        }
+    };
+    let gone = target.store().delete(namespace, name, &preconditions, &mut judge).await?;
+    services::release(api, kind, &gone).await;
+    Ok(Deleted::Gone(gone))
+}
+
+/// Removes an object without asking what holds it; the caller has.
+pub(crate) async fn remove(
+    api: &Api,
+    target: &Target,
+    name: &str,
+    namespace: Option<&str>,
+    preconditions: &Preconditions,
+) -> Result<Arc<Object>, Status> {
+    let gone = target.store().delete(namespace, name, preconditions, |_| Ok(())).await?;
+    services::release(api, target.kind(), &gone).await;
+    Ok(gone)
+}
+
+/// Reads the options from the body, or, without one, from the query.
+async fn read_options(cx: &Context, body: BoxBody) -> Result<DeleteOptions, Status> {
+    let from_body = input::read_small(cx, body, "DeleteOptions").await?;
+    let value = match from_body {
+        Some(value) => value,
+        None => from_query(&cx.query)?,
+    };
+    if let Some(values) = value.get("dryRun").and_then(Value::as_array) {
+        let texts: Vec<&str> = values.iter().filter_map(Value::as_str).collect();
+        crate::query::dry_run(&texts).map_err(|v| {
+            let gvk = meta::GroupVersionKind::new("meta.k8s.io", "v1", "DeleteOptions");
+            let error = meta::FieldError::not_supported("dryRun", v, &["All"]);
+            Status::invalid(&gvk, "", &[error])
+        })?;
+    }
+    DeleteOptions::from_value(&value)
+}
+
+fn from_query(query: &Query) -> Result<Value, Status> {
+    let mut value = json!({});
+    if let Some(n) = query.number("gracePeriodSeconds")? {
+        value["gracePeriodSeconds"] = n.into();
+    }
+    if let Some(policy) = query.non_empty("propagationPolicy") {
+        value["propagationPolicy"] = policy.into();
+    }
+    if query.get("orphanDependents").is_some() {
+        value["orphanDependents"] = query.flag("orphanDependents").into();
+    }
+    let dry: Vec<&str> = query.all("dryRun").filter(|v| !v.is_empty()).collect();
+    if !dry.is_empty() {
+        value["dryRun"] = dry.into();
+    }
+    Ok(value)
+}

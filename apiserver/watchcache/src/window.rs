@@ -1,0 +1,163 @@
+//! The last changes, in order: where a resumed watch reads what it missed, and
+//! from which the state at a recent revision is rebuilt.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use meta::Object;
+
+use crate::snapshot::State;
+
+/// The fewest changes kept (kube-apiserver `watch_cache_history.go`).
+pub const CAPACITY_MIN: usize = 100;
+/// The most changes kept; beyond it the oldest go, and a watch that would need
+/// them is refused as too old.
+pub const CAPACITY_MAX: usize = 102_400;
+/// A full window whose oldest change is younger than this doubles; one whose
+/// newest quarter is older halves.
+pub const FRESH_FOR: Duration = Duration::from_secs(75);
+/// Every so many changes the state is kept whole (a shared copy, not a deep
+/// one), so that rebuilding a past state undoes at most this many changes.
+const CHECKPOINT_EVERY: u64 = if cfg!(test) { 4 } else { 64 };
+
+/// A revision lies before what the window remembers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("too old resource version: {asked} ({oldest})")]
+pub struct TooOld {
+    /// The revision asked for.
+    pub asked: u64,
+    /// The oldest revision that could have been served.
+    pub oldest: u64,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Entry {
+    pub(crate) key: Arc<str>,
+    pub(crate) revision: u64,
+    pub(crate) object: Option<Arc<Object>>,
+    pub(crate) previous: Option<Arc<Object>>,
+    pub(crate) at: Duration,
+}
+
+#[derive(Debug)]
+pub(crate) struct Window {
+    entries: VecDeque<Entry>,
+    capacity: usize,
+    bounds: (usize, usize),
+    /// Every change after this revision is in `entries`.
+    floor: u64,
+    /// How many entries came before `entries[0]`.
+    dropped: u64,
+    /// (entries applied, the state then), oldest first.
+    checkpoints: VecDeque<(u64, State)>,
+}
+
+impl Window {
+    pub(crate) fn new(bounds: (usize, usize)) -> Self {
+        Self {
+            entries: VecDeque::new(),
+            capacity: bounds.0,
+            bounds,
+            floor: 0,
+            dropped: 0,
+            checkpoints: VecDeque::new(),
+        }
+    }
+
+    /// Forgets everything; what follows begins after `revision`.
+    pub(crate) fn reset(&mut self, revision: u64) {
+        self.entries.clear();
+        self.checkpoints.clear();
+        self.dropped = 0;
+        self.floor = revision;
+    }
+
+    pub(crate) fn capacity(&self) -> usize {
+        self.capacity
+    }
+
+    pub(crate) fn floor(&self) -> u64 {
+        self.floor
+    }
+
+    pub(crate) fn push(&mut self, entry: Entry, after: &State) {
+        self.fit(entry.at);
+        while self.entries.len() >= self.capacity {
+            self.drop_oldest();
+        }
+        self.entries.push_back(entry);
+        let applied = self.dropped + self.entries.len() as u64;
+        if applied.is_multiple_of(CHECKPOINT_EVERY) {
+            self.checkpoints.push_back((applied, after.clone()));
+        }
+    }
+
+    /// Grows or shrinks a full window by the age of what it holds.
+    fn fit(&mut self, now: Duration) {
+        if self.entries.len() < self.capacity {
+            return;
+        }
+        let older = |e: Option<&Entry>| e.is_some_and(|e| now.saturating_sub(e.at) > FRESH_FOR);
+        let newest_quarter = self.entries.len() - self.entries.len() / 4;
+        if !older(self.entries.front()) {
+            self.capacity = (self.capacity * 2).min(self.bounds.1);
+        } else if older(self.entries.get(newest_quarter)) {
+            self.capacity = (self.capacity / 2).max(self.bounds.0);
+        }
+    }
+
+    fn drop_oldest(&mut self) {
+        if let Some(gone) = self.entries.pop_front() {
+            self.floor = self.floor.max(gone.revision);
+            self.dropped += 1;
+        }
+        while self
+            .checkpoints
+            .front()
+            .is_some_and(|(n, _)| *n < self.dropped)
+        {
+            self.checkpoints.pop_front();
+        }
+    }
+
+    /// Counts the entries up to and including a revision.
+    fn position(&self, revision: u64) -> usize {
+        self.entries.partition_point(|e| e.revision <= revision)
+    }
+
+    /// Returns every change after a revision.
+    pub(crate) fn after(&self, revision: u64) -> Result<impl Iterator<Item = &Entry>, TooOld> {
+        self.check(revision)?;
+        Ok(self.entries.range(self.position(revision)..))
+    }
+
+    /// Rebuilds the state at a revision from the nearest later one.
+    pub(crate) fn state_at(&self, revision: u64, newest: &State) -> Result<State, TooOld> {
+        self.check(revision)?;
+        let wanted = self.position(revision);
+        let applied = self.dropped + wanted as u64;
+        let next = self.checkpoints.partition_point(|(n, _)| *n < applied);
+        let (mut state, end) = match self.checkpoints.get(next) {
+            Some((n, state)) => (state.clone(), (n - self.dropped) as usize),
+            None => (newest.clone(), self.entries.len()),
+        };
+        for entry in self.entries.range(wanted..end).rev() {
+            match &entry.previous {
+                Some(previous) => state.insert(entry.key.clone(), previous.clone()),
+                None => state.remove(&*entry.key),
+            };
+        }
+        Ok(state)
+    }
+
+    fn check(&self, asked: u64) -> Result<(), TooOld> {
+        if asked < self.floor {
+            return Err(TooOld {
+                asked,
+                oldest: self.floor,
+            });
+        }
+        Ok(())
+    }
+}

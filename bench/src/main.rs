@@ -1,0 +1,66 @@
+//! Benchmarks: what a user of Keelson waits for and pays for.
+//!
+//! Every subcommand starts what it measures on free ports in a folder of its
+//! own, prints one table for people and, with `--json FILE`, the same figures
+//! for machines. Figures hold for the machine they were taken on; compare
+//! ratios within one run.
+
+mod cluster;
+mod report;
+mod scale;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// Measures Keelson.
+#[derive(Parser)]
+#[command(version, about)]
+struct Args {
+    /// The keelson program to measure; built from this checkout if not given.
+    #[arg(long, global = true)]
+    keelson: Option<PathBuf>,
+    /// Also write the figures as JSON to this file.
+    #[arg(long, global = true)]
+    json: Option<PathBuf>,
+    #[command(subcommand)]
+    command: Bench,
+}
+
+#[derive(Subcommand)]
+enum Bench {
+    /// From the scale request to that many pods Running, seen by a watch.
+    Scale(scale::Args),
+}
+
+fn main() -> ExitCode {
+    let args = Args::parse();
+    let done = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(anyhow::Error::from)
+        .and_then(|runtime| runtime.block_on(run(args)));
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            report::say_error(&format!("error: {error:#}"));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn run(args: Args) -> anyhow::Result<()> {
+    let keelson = match args.keelson {
+        Some(path) => path,
+        None => cluster::build()?,
+    };
+    let report = match args.command {
+        Bench::Scale(scale) => scale::run(&keelson, &scale).await?,
+    };
+    report.print()?;
+    if let Some(path) = args.json {
+        report.write_json(&path)?;
+    }
+    Ok(())
+}

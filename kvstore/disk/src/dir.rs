@@ -1,0 +1,170 @@
+//! The data directory: its format, its lock, its layout.
+
+use std::{
+    fs, io,
+    io::Write as _,
+    path::{Path, PathBuf},
+};
+
+use crate::{
+    error::DiskError,
+    file::{Disk as _, RealDisk},
+};
+
+/// The format this program writes. A change that an older program would misread
+/// gets the next number.
+pub const FORMAT: u32 = 1;
+
+const VERSION_FILE: &str = "VERSION";
+const LOCK_FILE: &str = "LOCK";
+const FORMAT_NAME: &str = "keelson-store";
+
+/// A data directory in use by this process until it is dropped.
+#[derive(Debug)]
+pub struct DataDir {
+    path: PathBuf,
+    /// Held for its lock, which ends with the process however that ends.
+    _lock: fs::File,
+}
+
+impl DataDir {
+    /// Opens a data directory, making it if there is none.
+    ///
+    /// The format is looked at before anything is touched.
+    pub fn open(path: &Path) -> Result<Self, DiskError> {
+        check_format(path)?;
+        let disk = RealDisk;
+        disk.create_dir(path).map_err(DiskError::io("make directory", path))?;
+        let lock = take_lock(&path.join(LOCK_FILE))?;
+        // Another process may have made the directory before we held its lock.
+        if check_format(path)?.is_none() {
+            write_version(path)?;
+        }
+        for part in ["wal", "db"] {
+            let part = path.join(part);
+            disk.create_dir(&part).map_err(DiskError::io("make directory", &part))?;
+        }
+        disk.sync_dir(path).map_err(DiskError::io("sync directory", path))?;
+        if let Some(parent) = path.parent().filter(|parent| !parent.as_os_str().is_empty()) {
+            disk.sync_dir(parent).map_err(DiskError::io("sync directory", parent))?;
+        }
+        Ok(Self { path: path.to_owned(), _lock: lock })
+    }
+
+    /// Returns the directory itself.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Returns where the log lives.
+    pub fn wal(&self) -> PathBuf {
+        self.path.join("wal")
+    }
+
+    /// Returns where the rows live.
+    pub fn rows(&self) -> PathBuf {
+        self.path.join("db")
+    }
+}
+
+/// Returns the format of a directory, none if it is not in use yet.
+fn check_format(path: &Path) -> Result<Option<u32>, DiskError> {
+    let file = path.join(VERSION_FILE);
+    let text = match fs::read_to_string(&file) {
+        Ok(text) => text,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            return check_unused(path).map(|()| None);
+        }
+        Err(error) => return Err(DiskError::io("read", &file)(error)),
+    };
+    let not_ours = |reason: String| DiskError::NotOurs { dir: path.to_owned(), reason };
+    let found = match text.trim().split_once(' ') {
+        Some((FORMAT_NAME, number)) => number.parse::<u32>(),
+        _ => return Err(not_ours(format!("its {VERSION_FILE} file says {:?}", text.trim()))),
+    };
+    let found = found.map_err(|error| not_ours(format!("its {VERSION_FILE} file: {error}")))?;
+    if found > FORMAT {
+        return Err(DiskError::NewerFormat { dir: path.to_owned(), found, known: FORMAT });
+    }
+    Ok(Some(found))
+}
+
+/// Refuses a directory without a version that already holds a store: etcd's
+/// (`member`), or ours with its version lost.
+fn check_unused(path: &Path) -> Result<(), DiskError> {
+    for name in ["member", "wal", "db"] {
+        if path.join(name).exists() {
+            let reason = format!("it has {name:?} but no {VERSION_FILE} file");
+            return Err(DiskError::NotOurs { dir: path.to_owned(), reason });
+        }
+    }
+    Ok(())
+}
+
+fn take_lock(path: &Path) -> Result<fs::File, DiskError> {
+    let mut options = fs::OpenOptions::new();
+    options.read(true).write(true).create(true).truncate(false);
+    let mut file = options.open(path).map_err(DiskError::io("open", path))?;
+    match file.try_lock() {
+        Ok(()) => {}
+        Err(fs::TryLockError::WouldBlock) => {
+            return Err(DiskError::Locked { lock: path.to_owned() });
+        }
+        Err(fs::TryLockError::Error(error)) => return Err(DiskError::io("lock", path)(error)),
+    }
+    // The number is for people who find the lock; nothing depends on it.
+    let note = file.set_len(0).and_then(|()| writeln!(file, "{}", std::process::id()));
+    note.map_err(DiskError::io("write", path))?;
+    Ok(file)
+}
+
+fn write_version(path: &Path) -> Result<(), DiskError> {
+    let temporary = path.join("VERSION.tmp");
+    let file = path.join(VERSION_FILE);
+    let write = || -> io::Result<()> {
+        let mut out = fs::File::create(&temporary)?;
+        writeln!(out, "{FORMAT_NAME} {FORMAT}")?;
+        out.sync_all()?;
+        fs::rename(&temporary, &file)?;
+        RealDisk.sync_dir(path)
+    };
+    write().map_err(DiskError::io("write", &file))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_second_user_is_told_the_lock() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a/b");
+        let held = DataDir::open(&path).unwrap();
+        let error = DataDir::open(&path).unwrap_err();
+        assert!(error.to_string().contains(path.join("LOCK").to_str().unwrap()), "{error}");
+        drop(held);
+        DataDir::open(&path).unwrap();
+    }
+
+    #[test]
+    fn a_newer_format_is_refused_and_nothing_touched() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(dir.path().join("VERSION"), "keelson-store 7\n").unwrap();
+        let error = DataDir::open(dir.path()).unwrap_err().to_string();
+        assert!(error.contains("version 7") && error.contains("knows 1"), "{error}");
+        let names = RealDisk.list(dir.path()).unwrap();
+        assert_eq!(names, ["VERSION"]);
+    }
+
+    #[test]
+    fn somebody_elses_directory_is_refused_and_nothing_touched() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::create_dir(dir.path().join("member")).unwrap();
+        let error = DataDir::open(dir.path()).unwrap_err().to_string();
+        assert!(error.contains("member"), "{error}");
+        assert_eq!(RealDisk.list(dir.path()).unwrap(), ["member"]);
+        fs::write(dir.path().join("VERSION"), "postgres 17").unwrap();
+        let error = DataDir::open(dir.path()).unwrap_err().to_string();
+        assert!(error.contains("postgres 17"), "{error}");
+    }
+}

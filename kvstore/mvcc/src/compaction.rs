@@ -1,0 +1,127 @@
+//! Forgetting: at once for readers, a little at a time for memory and disk.
+//!
+//! The command only moves the compacted revision. Then, step by step, the
+//! revisions between the last compaction and this one are visited: each makes
+//! the older ones of its key unreachable, and is unreachable itself if it is a
+//! tombstone below the compacted revision (one AT it stays, because a watch may
+//! start there: etcd issue 19179). So the work is in proportion to what
+//! happened since, not to what is stored. Blocks that became mostly garbage are
+//! rewritten last, neighbours together.
+//!
+//! ```text
+//! compacted 4, then 9:    revisions  ... 4 | 5  6  7  8  9 | 10 ...
+//!                                    cursor ^------------> ^
+//! ```
+//!
+//! A restart needs no memory of this: opening prunes by the compacted revision.
+
+use std::ops::ControlFlow;
+
+use bytes::Bytes;
+
+use crate::backend::BackendError;
+use crate::error::Error;
+use crate::key_index::Rev;
+use crate::machine::{CompactStep, StateMachine};
+
+/// Is how far forgetting has come.
+#[derive(Debug, Default)]
+pub(crate) struct Compaction {
+    /// Everything before is done.
+    pub(crate) cursor: Rev,
+    /// The log entry that asked for the present work: rows that lack what it
+    /// made unreachable must not become durable before it does.
+    pub(crate) index: u64,
+}
+
+/// Returns the cursor of finished work.
+pub(crate) fn after(compacted: i64) -> Rev {
+    Rev::new(compacted, u32::MAX)
+}
+
+impl StateMachine {
+    /// Moves the compacted revision.
+    pub(crate) fn compact(&mut self, revision: i64, index: u64) -> Result<(), Error> {
+        if revision <= self.compacted {
+            return Err(Error::Compacted);
+        }
+        if revision > self.revision {
+            return Err(Error::FutureRevision);
+        }
+        // A tombstone that was kept at the old boundary must be looked at again.
+        let boundary = Rev::new(self.compacted.max(0), 0);
+        self.compaction.cursor = self.compaction.cursor.min(boundary);
+        self.compaction.index = index;
+        self.compacted = revision;
+        Ok(())
+    }
+
+    /// Deletes some of what compaction made unreachable, looking at up to about
+    /// `budget` revisions. The work ends up in the next write-back. Returns
+    /// `Busy` while a batch is on its way: call it between `writeback_done` and
+    /// the next `take_writeback`.
+    pub fn compact_step(&mut self, budget: usize) -> Result<CompactStep, BackendError> {
+        if self.flight.is_some() {
+            return Ok(CompactStep::Busy);
+        }
+        let budget = budget.max(1);
+        if self.compaction.cursor < after(self.compacted) {
+            self.forget_some(budget)?;
+            return Ok(CompactStep::More);
+        }
+        let index = &self.index;
+        let alive = |key: &Bytes, rev: Rev| index.get(key).is_some_and(|e| e.has(rev));
+        match self.values.rewrite(budget, &alive)? {
+            true => Ok(CompactStep::More),
+            false => Ok(CompactStep::Done),
+        }
+    }
+
+    fn forget_some(&mut self, budget: usize) -> Result<(), BackendError> {
+        let mut seen = Vec::new();
+        self.values.scan(
+            self.compaction.cursor,
+            self.compacted,
+            &mut |rev, record| {
+                seen.push((rev, record.key.clone(), record.tombstone));
+                match seen.len() < budget {
+                    true => ControlFlow::Continue(()),
+                    false => ControlFlow::Break(()),
+                }
+            },
+        )?;
+        self.compaction.cursor = match seen.last() {
+            Some((rev, ..)) if seen.len() >= budget => Rev::new(rev.main, rev.sub + 1),
+            _ => after(self.compacted),
+        };
+        for (rev, key, tombstone) in seen {
+            self.forget_behind(rev, &key, tombstone);
+        }
+        Ok(())
+    }
+
+    /// Forgets what one revision at or below the compacted one makes unreachable.
+    pub(crate) fn forget_behind(&mut self, rev: Rev, key: &[u8], tombstone: bool) {
+        let goes_too = tombstone && rev.main < self.compacted;
+        let changed = self.index.modify(key, |_, entry| {
+            if !entry.has(rev) {
+                return (Vec::new(), false, false);
+            }
+            let gone = entry.forget_before(rev);
+            let empty = goes_too && entry.forget_tombstone(rev);
+            (gone, goes_too, empty)
+        });
+        let Some((gone, goes_too, empty)) = changed else {
+            return;
+        };
+        if empty {
+            self.index.remove(key);
+        }
+        for mark in gone {
+            self.values.mark_dead(mark.rev());
+        }
+        if goes_too {
+            self.values.mark_dead(rev);
+        }
+    }
+}

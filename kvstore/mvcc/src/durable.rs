@@ -1,0 +1,364 @@
+//! To the tree and back: batches out, the whole machine in again.
+//!
+//! A batch ends between two log entries. Everything an entry changed (values,
+//! leases, alarms, the compacted revision, remembered proposal ids) is in one
+//! batch together with that entry's index, so a tree is always the exact state
+//! after some entry, and applying the log from there gives the rest.
+
+use bytes::{BufMut, Bytes, BytesMut};
+
+use crate::backend::{Backend, BackendError, WriteBack};
+use crate::block::{Block, parse_row_key};
+use crate::command::{Alarm, AlarmKind};
+use crate::compaction::{Compaction, after};
+use crate::dedupe::Dedupe;
+use crate::key_index::{KeyIndex, Rev, Span};
+use crate::lessor::Lessor;
+use crate::machine::{Config, Durable, StateMachine};
+use crate::values::{Packed, Rows, Values};
+use crate::wire::{Reader, WireError, put_i64, put_u64};
+
+const STATE_VERSION: u8 = 1;
+const STATE_KEY: &[u8] = b"s";
+
+/// Is a change beside the values, waiting for its batch.
+#[derive(Debug)]
+pub(crate) enum Delta {
+    Row(Bytes, Option<Bytes>),
+    Compacted(i64),
+}
+
+/// Is the batch that is on its way.
+#[derive(Debug)]
+pub(crate) struct Flight {
+    packed: Packed,
+    ids: u64,
+    after: Durable,
+}
+
+impl StateMachine {
+    /// Packs what changed since the last batch into the next one, about
+    /// `bytes_max` at most (one entry is never split). `None` when nothing
+    /// changed or a batch is still on its way.
+    pub fn take_writeback(&mut self, bytes_max: usize) -> Option<WriteBack> {
+        let changed = self.applied_index > self.durable.index || self.values.has_rewrites();
+        if self.flight.is_some() || !changed {
+            return None;
+        }
+        let (mut position, next) = self.values.cut(bytes_max);
+        let mut index = next.map_or(self.applied_index, |next| next - 1);
+        if self.values.has_rewrites() && index < self.compaction.index {
+            index = self.compaction.index;
+            position = self.values.cut_at_index(index);
+        }
+        let whole = index >= self.applied_index;
+        let mut packed = self.values.pack(position);
+        let mut rows = std::mem::take(&mut packed.rows);
+        let mut after = Durable {
+            token: self.durable.token + 1,
+            index,
+            term: self.term_of(index),
+            revision: match whole {
+                true => self.revision,
+                false => self
+                    .values
+                    .main_before(position)
+                    .unwrap_or(self.durable.revision),
+            },
+            compacted: self.durable.compacted,
+        };
+        self.drain_pending(&mut after, &mut rows);
+        let ids = self.dedupe.cut(index);
+        self.dedupe.rows(ids, &mut rows);
+        rows.push((
+            Bytes::from_static(STATE_KEY),
+            Some(encode_state(&after, ids)),
+        ));
+        self.flight = Some(Flight { packed, ids, after });
+        Some(WriteBack {
+            token: after.token,
+            applied_index: after.index,
+            applied_term: after.term,
+            revision: after.revision,
+            rows,
+        })
+    }
+
+    /// Returns the term of an entry applied since the last batch reported done.
+    fn term_of(&self, index: u64) -> u64 {
+        let upto = self.terms.partition_point(|(first, _)| *first <= index);
+        self.terms
+            .range(..upto)
+            .next_back()
+            .map_or(self.durable.term, |(_, term)| *term)
+    }
+
+    /// Moves the changes up to a batch's entry into it; of two to one row the
+    /// later counts.
+    fn drain_pending(&mut self, after: &mut Durable, rows: &mut Rows) {
+        let mut latest = std::collections::BTreeMap::new();
+        while self.pending.front().is_some_and(|(i, _)| *i <= after.index) {
+            match self.pending.pop_front() {
+                Some((_, Delta::Row(key, row))) => {
+                    latest.insert(key, row);
+                }
+                Some((_, Delta::Compacted(revision))) => after.compacted = revision,
+                None => {}
+            }
+        }
+        rows.extend(latest);
+    }
+
+    /// Records that a batch is in the tree, so that what it covers may leave
+    /// memory. Call it after the engine accepted the batch (reads see it);
+    /// release the log only after the engine flushed it.
+    pub fn writeback_done(&mut self, token: u64) {
+        let Some(flight) = self.flight.take_if(|f| f.after.token == token) else {
+            return;
+        };
+        self.values.written(flight.packed);
+        self.dedupe.written(flight.ids);
+        self.durable = flight.after;
+        let known = self
+            .terms
+            .partition_point(|(first, _)| *first <= self.durable.index);
+        self.terms.drain(..known);
+    }
+
+    /// Counts the bytes that wait for a write-back.
+    pub fn dirty_bytes(&self) -> usize {
+        self.values.unwritten_bytes()
+    }
+
+    /// Returns the applied index of the last batch reported done.
+    pub fn written_index(&self) -> u64 {
+        self.durable.index
+    }
+
+    /// Rebuilds the machine from its rows. An empty backend gives a fresh store
+    /// at revision 1 and applied index 0.
+    pub fn open(backend: Box<dyn Backend>, config: Config) -> Result<Self, BackendError> {
+        let state = backend.get(STATE_KEY)?.map(decode_state).transpose()?;
+        let fresh = Durable {
+            token: 0,
+            index: 0,
+            term: 0,
+            revision: 1,
+            compacted: -1,
+        };
+        let (durable, ids) = state.unwrap_or((fresh, 0));
+        let mut machine = Self {
+            values: Values::new(backend, &config, durable.revision + 1),
+            config,
+            index: KeyIndex::new(),
+            lessor: Lessor::default(),
+            alarms: Default::default(),
+            meta: Default::default(),
+            dedupe: Dedupe::default(),
+            revision: durable.revision,
+            compacted: durable.compacted,
+            compaction: Compaction {
+                cursor: after(durable.compacted),
+                index: 0,
+            },
+            applied_index: durable.index,
+            applied_term: durable.term,
+            pending: Default::default(),
+            terms: Default::default(),
+            flight: None,
+            durable,
+        };
+        machine.restore_rows()?;
+        machine.dedupe.restored(ids)?;
+        machine.attach_leases();
+        Ok(machine)
+    }
+
+    fn restore_rows(&mut self) -> Result<(), BackendError> {
+        // The scan borrows the backend inside `values`, which restoring fills:
+        // blocks are described first, dead records told afterwards.
+        let mut loaded = Loaded::default();
+        let mut parts = Parts {
+            index: &mut self.index,
+            lessor: &mut self.lessor,
+            dedupe: &mut self.dedupe,
+            alarms: &mut self.alarms,
+            meta: &mut self.meta,
+            compacted: self.compacted,
+            revision: self.revision,
+        };
+        self.values.backend().scan(b"", b"", &mut |key, row| {
+            parts.restore(&key, row, &mut loaded)
+        })?;
+        for (first, info) in loaded.blocks {
+            self.values.restore_block(first, info);
+        }
+        for rev in loaded.dead {
+            self.values.mark_dead(rev);
+        }
+        Ok(())
+    }
+
+    fn attach_leases(&mut self) {
+        for (key, entry) in self.index.walk(Span::Many(b"", None)) {
+            if entry.is_live() && entry.lease != 0 {
+                self.lessor.attach(entry.lease, key.clone());
+            }
+        }
+    }
+}
+
+/// Is what a scan finds for `Values`.
+#[derive(Default)]
+struct Loaded {
+    blocks: Vec<(Rev, crate::block::BlockInfo)>,
+    dead: Vec<Rev>,
+}
+
+/// Is the machine but for its values, borrowed during the scan.
+struct Parts<'a> {
+    index: &'a mut KeyIndex,
+    lessor: &'a mut Lessor,
+    dedupe: &'a mut Dedupe,
+    alarms: &'a mut std::collections::BTreeSet<Alarm>,
+    meta: &'a mut std::collections::BTreeMap<String, Bytes>,
+    compacted: i64,
+    revision: i64,
+}
+
+impl Parts<'_> {
+    fn restore(
+        &mut self,
+        key: &Bytes,
+        row: Bytes,
+        loaded: &mut Loaded,
+    ) -> Result<(), BackendError> {
+        match key.first() {
+            Some(b's') => Ok(()),
+            Some(b'b') => self.restore_block(key, row, loaded),
+            Some(b'l') => self.lessor.restore_row(key, row),
+            Some(b'd') => self.dedupe.restore_row(key, &row),
+            Some(b'a') => {
+                let alarm = parse_alarm_key(key)
+                    .ok_or_else(|| BackendError::corrupt(key, "not an alarm"))?;
+                self.alarms.insert(alarm);
+                Ok(())
+            }
+            Some(b'x') => {
+                let name = std::str::from_utf8(&key[1..]);
+                let name = name.map_err(|e| BackendError::corrupt(key, e.to_string()))?;
+                self.meta.insert(name.to_owned(), row);
+                Ok(())
+            }
+            _ => Err(BackendError::corrupt(key, "no row is named so")),
+        }
+    }
+
+    fn restore_block(
+        &mut self,
+        key: &Bytes,
+        row: Bytes,
+        loaded: &mut Loaded,
+    ) -> Result<(), BackendError> {
+        let first =
+            parse_row_key(key).ok_or_else(|| BackendError::corrupt(key, "not a revision"))?;
+        let block = Block::open(first, row)?;
+        let ordered = loaded
+            .blocks
+            .last()
+            .is_none_or(|(_, info)| info.last < first);
+        if !ordered || block.info().last.main > self.revision {
+            return Err(BackendError::corrupt(key, "revisions out of order"));
+        }
+        loaded.blocks.push((first, block.info()));
+        for at in 0..block.len() {
+            let rev = block.rev(at);
+            let record = block.record(at)?;
+            let gone = self.index.upsert(&record.key, |_, entry| {
+                let (create, version, lease) = (record.create, record.version, record.lease);
+                entry.restore(rev, record.tombstone, create, version, lease);
+                match rev.main <= self.compacted {
+                    true => entry.forget_before(rev),
+                    false => Vec::new(),
+                }
+            });
+            loaded.dead.extend(gone.iter().map(|mark| mark.rev()));
+            if record.tombstone && rev.main < self.compacted {
+                self.index.remove(&record.key);
+                loaded.dead.push(rev);
+            }
+        }
+        Ok(())
+    }
+}
+
+// --- rows ---
+
+fn encode_state(d: &Durable, ids: u64) -> Bytes {
+    let mut body = BytesMut::with_capacity(64);
+    put_u64(&mut body, d.index);
+    put_u64(&mut body, d.term);
+    put_i64(&mut body, d.revision);
+    put_i64(&mut body, d.compacted);
+    put_u64(&mut body, ids);
+    let mut row = BytesMut::with_capacity(body.len() + 5);
+    row.put_u8(STATE_VERSION);
+    row.put_u32(crc32fast::hash(&body));
+    row.put_slice(&body);
+    row.freeze()
+}
+
+fn decode_state(row: Bytes) -> Result<(Durable, u64), BackendError> {
+    let bad = |reason: String| BackendError::corrupt(STATE_KEY, reason);
+    if row.len() < 5 {
+        return Err(bad("shorter than its header".to_owned()));
+    }
+    if row[0] != STATE_VERSION {
+        return Err(bad(format!(
+            "version {}, this build reads {STATE_VERSION}",
+            row[0]
+        )));
+    }
+    let body = row.slice(5..);
+    if row[1..5] != crc32fast::hash(&body).to_be_bytes() {
+        return Err(bad("checksum mismatch".to_owned()));
+    }
+    let mut r = Reader::new(body);
+    let mut read = || -> Result<(Durable, u64), WireError> {
+        let durable = Durable {
+            token: 0,
+            index: r.u64()?,
+            term: r.u64()?,
+            revision: r.i64()?,
+            compacted: r.i64()?,
+        };
+        Ok((durable, r.u64()?))
+    };
+    read().map_err(|e| bad(format!("{e:?}")))
+}
+
+/// Builds the row key of an alarm.
+pub(crate) fn alarm_key(a: Alarm) -> Bytes {
+    let mut key = BytesMut::with_capacity(10);
+    key.put_u8(b'a');
+    key.put_u64(a.member);
+    key.put_u8(a.kind as u8);
+    key.freeze()
+}
+
+fn parse_alarm_key(key: &[u8]) -> Option<Alarm> {
+    let (member, kind) = key.get(1..)?.split_first_chunk::<8>()?;
+    let [kind] = kind else { return None };
+    Some(Alarm {
+        member: u64::from_be_bytes(*member),
+        kind: AlarmKind::from_i32(i32::from(*kind))?,
+    })
+}
+
+/// Builds the row key of a shell's own row.
+pub(crate) fn meta_key(name: &str) -> Bytes {
+    let mut key = BytesMut::with_capacity(1 + name.len());
+    key.put_u8(b'x');
+    key.put_slice(name.as_bytes());
+    key.freeze()
+}

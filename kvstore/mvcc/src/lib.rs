@@ -1,0 +1,64 @@
+//! The etcd v3 state machine, pure: commands in, replies and events out.
+//!
+//! This crate is the whole meaning of the store. It knows no clock, thread,
+//! file or socket; the same entries applied in the same order give the same
+//! state, bit for bit, on every member.
+//!
+//! ```text
+//! Proposal --apply--> StateMachine --> Applied { result, events }
+//!                        |   ^                      |
+//!              WriteBack |   | Backend::get         v
+//!                        v   |                  WatchHub --> WatchReply
+//!                      the shell's engine
+//! ```
+//!
+//! Words, as etcd uses them: a *revision* numbers a state of the whole store,
+//! one per transaction that changed something; within it *sub* numbers the
+//! changes. A *generation* of a key runs from its creation to its *tombstone*.
+//! *Compaction* at revision C forgets what no read at C or later can see.
+//!
+//! Who may call what: [`StateMachine::apply`] is the only way to change
+//! replicated state and is called from one place, in log order. Reads take
+//! `&self`. Lease clocks ([`StateMachine::renew`], [`StateMachine::expired`],
+//! [`StateMachine::promote`]) belong to the leader and are not replicated.
+//!
+//! Deliberately absent: consensus, I/O, wire formats of clients, Kubernetes.
+
+pub mod backend;
+mod block;
+pub mod check;
+pub mod codec;
+pub mod command;
+mod compaction;
+mod counted_map;
+mod dedupe;
+mod durable;
+pub mod error;
+mod hash;
+mod key_index;
+mod lessor;
+pub mod machine;
+mod range;
+pub mod response;
+mod tail;
+mod txn;
+mod values;
+pub mod watch;
+mod wire;
+mod write;
+
+pub use backend::{Backend, BackendError, MemoryBackend, WriteBack};
+pub use codec::CodecError;
+pub use command::{
+    Alarm, AlarmKind, Command, CompactRequest, Compare, CompareResult, CompareTarget,
+    DeleteRangeRequest, LeaseCheckpointRequest, LeaseGrantRequest, LeaseId, LeaseRevokeRequest,
+    Proposal, PutRequest, RangeRequest, RequestOp, SortOrder, SortTarget, TxnRequest,
+};
+pub use error::Error;
+pub use hash::KvHash;
+pub use lessor::LEASE_TTL_MAX;
+pub use machine::{CompactStep, Config, LeaseStatus, Renewed, StateMachine};
+pub use response::{
+    AlarmReply, Applied, CompactReply, DeleteReply, Event, EventKind, KeyValue, LeaseGrantReply,
+    LeaseReply, PutReply, RangeReply, Reply, ResponseOp, TxnReply,
+};

@@ -1,0 +1,447 @@
+//! Every revision's value, wherever it is: in the tail, in a block on its way
+//! to the tree, in the cache, or in the tree.
+//!
+//! ```text
+//! blocks (closed) .............| open block ....| not yet written ...
+//!            ^ tail begins anywhere left of `packed`
+//!                              ^ packed         ^ written           ^ end
+//! ```
+//!
+//! A write-back packs everything from `packed` on: full blocks are closed for
+//! good, the rest becomes the open block, whose one row is replaced by the next
+//! write-back until it is full. Compaction replaces closed blocks.
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::ops::ControlFlow;
+
+use bytes::Bytes;
+
+use crate::backend::{Backend, BackendError};
+use crate::block::{Block, BlockInfo, Builder, Record, row_key};
+use crate::key_index::Rev;
+use crate::machine::Config;
+use crate::tail::Tail;
+
+/// Rows of a batch.
+pub(crate) type Rows = Vec<(Bytes, Option<Bytes>)>;
+
+/// Is the store of values.
+pub(crate) struct Values {
+    backend: Box<dyn Backend>,
+    block_bytes: usize,
+    window_bytes: usize,
+    tail: Tail,
+    /// Closed blocks by their first revision.
+    blocks: BTreeMap<Rev, BlockInfo>,
+    stored_bytes: u64,
+    /// Rows that compaction replaced (`Some`) or emptied (`None`), for the next batch.
+    staged: BTreeMap<Rev, Option<Bytes>>,
+    /// Replaced rows in the batch that is on its way.
+    flying: BTreeMap<Rev, Bytes>,
+    /// Closed blocks that are mostly garbage.
+    wasteful: BTreeSet<Rev>,
+    /// Positions at or after `packed` that compaction made unreachable.
+    dead: BTreeSet<u64>,
+    packed: u64,
+    written: u64,
+    unwritten_bytes: usize,
+    /// The row of the open block, if it has one.
+    open_row: Option<Rev>,
+    /// Whether that row holds records that died since it was written.
+    open_dirty: bool,
+    cache: RefCell<Cache>,
+}
+
+/// Is what one write-back did, to be made true when the batch is in.
+#[derive(Debug, Default)]
+pub(crate) struct Packed {
+    pub(crate) rows: Rows,
+    closed: Vec<(Rev, BlockInfo)>,
+    packed: u64,
+    written: u64,
+    written_bytes: usize,
+    open_row: Option<Rev>,
+}
+
+impl Values {
+    pub(crate) fn new(backend: Box<dyn Backend>, config: &Config, next_main: i64) -> Self {
+        Self {
+            backend,
+            block_bytes: config.block_bytes,
+            window_bytes: config.window_bytes,
+            tail: Tail::new(next_main),
+            blocks: BTreeMap::new(),
+            stored_bytes: 0,
+            staged: BTreeMap::new(),
+            flying: BTreeMap::new(),
+            wasteful: BTreeSet::new(),
+            dead: BTreeSet::new(),
+            packed: 0,
+            written: 0,
+            unwritten_bytes: 0,
+            open_row: None,
+            open_dirty: false,
+            cache: RefCell::new(Cache::new(config.block_cache_bytes)),
+        }
+    }
+
+    pub(crate) fn backend(&self) -> &dyn Backend {
+        self.backend.as_ref()
+    }
+
+    /// Registers a block found at open.
+    pub(crate) fn restore_block(&mut self, first: Rev, info: BlockInfo) {
+        self.insert_block(first, info);
+    }
+
+    /// Appends a change.
+    pub(crate) fn push(&mut self, rev: Rev, index: u64, record: Record) {
+        self.unwritten_bytes += record.cost();
+        self.tail.push(rev, index, record);
+    }
+
+    pub(crate) fn unwritten_bytes(&self) -> usize {
+        self.unwritten_bytes
+    }
+
+    pub(crate) fn stored_bytes(&self) -> u64 {
+        self.stored_bytes
+    }
+
+    /// Estimates the bytes of closed blocks that compaction made unreachable.
+    pub(crate) fn dead_bytes(&self) -> u64 {
+        let dead = |i: &BlockInfo| u64::from(i.bytes) * u64::from(i.dead) / u64::from(i.count);
+        self.wasteful
+            .iter()
+            .filter_map(|r| self.blocks.get(r))
+            .map(dead)
+            .sum()
+    }
+
+    // --- reading ---
+
+    /// Reads a revision that must exist.
+    pub(crate) fn get(&self, rev: Rev) -> Result<Record, BackendError> {
+        self.find(rev)?.ok_or_else(|| {
+            BackendError::corrupt(&row_key(rev), "a revision in the index is in no block")
+        })
+    }
+
+    /// Reads a revision that compaction may have taken.
+    pub(crate) fn find(&self, rev: Rev) -> Result<Option<Record>, BackendError> {
+        if let Some(record) = self.tail.get(rev) {
+            return Ok(Some(record.clone()));
+        }
+        match self.blocks.range(..=rev).next_back() {
+            Some((first, info)) if rev <= info.last => self.load(*first, Keep::Yes)?.find(rev),
+            _ => Ok(None),
+        }
+    }
+
+    /// Visits the revisions from one on, ascending, up to and including main
+    /// revision `to`, until told to stop.
+    pub(crate) fn scan(
+        &self,
+        from: Rev,
+        to: i64,
+        visit: &mut dyn FnMut(Rev, &Record) -> ControlFlow<()>,
+    ) -> Result<(), BackendError> {
+        let tail_from = Rev::new(self.tail.first_main(), 0);
+        if from < tail_from {
+            let start = self
+                .blocks
+                .range(..=from)
+                .next_back()
+                .map_or(from, |(first, _)| *first);
+            for first in self.blocks.range(start..tail_from).map(|(first, _)| *first) {
+                let block = self.load(first, Keep::No)?;
+                for at in block.lower_bound(from)..block.len() {
+                    let rev = block.rev(at);
+                    if rev.main > to {
+                        return Ok(());
+                    }
+                    if rev >= tail_from {
+                        break;
+                    }
+                    if visit(rev, &block.record(at)?).is_break() {
+                        return Ok(());
+                    }
+                }
+            }
+        }
+        for (_, rev, record) in self.tail.walk(self.tail.lower_bound(from)) {
+            if rev.main > to || visit(rev, record).is_break() {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn load(&self, first: Rev, keep: Keep) -> Result<Block, BackendError> {
+        if let Some(block) = self.cache.borrow_mut().get(first) {
+            return Ok(block);
+        }
+        let waiting = match self.staged.get(&first) {
+            Some(Some(data)) => Some(data),
+            _ => self.flying.get(&first),
+        };
+        let data = match waiting {
+            Some(data) => data.clone(),
+            None => {
+                let key = row_key(first);
+                let row = self.backend.get(&key)?;
+                row.ok_or_else(|| BackendError::corrupt(&key, "the row is missing"))?
+            }
+        };
+        let block = Block::open(first, data)?;
+        if keep == Keep::Yes {
+            self.cache.borrow_mut().insert(first, block.clone());
+        }
+        Ok(block)
+    }
+
+    // --- writing back ---
+
+    /// Chooses where a batch of about `bytes_max` should end; see [`Tail::cut`].
+    pub(crate) fn cut(&self, bytes_max: usize) -> (u64, Option<u64>) {
+        if self.unwritten_bytes <= bytes_max {
+            return (self.tail.end(), None);
+        }
+        self.tail.cut(self.written, bytes_max)
+    }
+
+    pub(crate) fn cut_at_index(&self, index: u64) -> u64 {
+        self.tail.cut_at_index(index)
+    }
+
+    /// Returns the last main revision before a position, if it is held.
+    pub(crate) fn main_before(&self, position: u64) -> Option<i64> {
+        self.tail
+            .rev_at(position.checked_sub(1)?)
+            .map(|rev| rev.main)
+    }
+
+    /// Reports whether compaction has changed rows that were written before.
+    pub(crate) fn has_rewrites(&self) -> bool {
+        !self.staged.is_empty() || self.open_dirty
+    }
+
+    /// Packs the records up to a position.
+    pub(crate) fn pack(&mut self, cut: u64) -> Packed {
+        let mut done = Packed {
+            packed: self.packed,
+            written: cut.max(self.written),
+            open_row: self.open_row,
+            ..Packed::default()
+        };
+        if cut > self.written || self.open_dirty {
+            self.pack_records(cut.max(self.written), &mut done);
+        }
+        self.open_dirty = false;
+        for (first, row) in std::mem::take(&mut self.staged) {
+            done.rows.push((row_key(first), row.clone()));
+            if let Some(row) = row {
+                self.flying.insert(first, row);
+            }
+        }
+        done
+    }
+
+    fn pack_records(&self, cut: u64, done: &mut Packed) {
+        let mut builder = Builder::default();
+        let close = |builder: &mut Builder, rows: &mut Rows| {
+            builder.finish().map(|(first, info, data)| {
+                rows.push((row_key(first), Some(data)));
+                (first, info)
+            })
+        };
+        for (at, rev, record) in self.tail.walk(self.packed).take_while(|r| r.0 < cut) {
+            if at >= self.written {
+                done.written_bytes += record.cost();
+            }
+            if !self.dead.contains(&at) {
+                builder.push(rev, record);
+            }
+            if builder.bytes() >= self.block_bytes {
+                done.closed.extend(close(&mut builder, &mut done.rows));
+            }
+            if builder.is_empty() {
+                done.packed = at + 1;
+            }
+        }
+        done.open_row = close(&mut builder, &mut done.rows).map(|(first, _)| first);
+        if let Some(old) = self.open_row.map(row_key)
+            && done.rows.iter().all(|(key, _)| *key != old)
+        {
+            done.rows.push((old, None));
+        }
+    }
+
+    /// Makes a batch's work true: it is in the tree.
+    pub(crate) fn written(&mut self, done: Packed) {
+        for (first, info) in done.closed {
+            self.insert_block(first, info);
+        }
+        self.packed = done.packed;
+        self.written = done.written;
+        self.unwritten_bytes -= done.written_bytes;
+        self.open_row = done.open_row;
+        self.flying.clear();
+        self.dead = self.dead.split_off(&self.packed);
+        self.tail.trim(self.window_bytes, self.packed);
+    }
+
+    fn insert_block(&mut self, first: Rev, info: BlockInfo) {
+        self.stored_bytes += u64::from(info.bytes);
+        if let Some(old) = self.blocks.insert(first, info) {
+            self.stored_bytes -= u64::from(old.bytes);
+        }
+    }
+
+    // --- compaction ---
+
+    /// Notes that a revision can no longer be reached. Not while a batch is on
+    /// its way, for that batch may be closing the block the revision is in.
+    pub(crate) fn mark_dead(&mut self, rev: Rev) {
+        if let Some(at) = self.tail.position(rev)
+            && at >= self.packed
+        {
+            self.dead.insert(at);
+            self.open_dirty |= at < self.written;
+            return;
+        }
+        if let Some((first, info)) = self.blocks.range_mut(..=rev).next_back() {
+            info.dead = (info.dead + 1).min(info.count);
+            if info.dead * 2 >= info.count {
+                self.wasteful.insert(*first);
+            }
+        }
+    }
+
+    /// Rewrites one run of neighbouring blocks that are mostly garbage, and the
+    /// small ones between them, looking at about `budget` records. Returns
+    /// whether there was something to do.
+    pub(crate) fn rewrite(
+        &mut self,
+        budget: usize,
+        alive: &dyn Fn(&Bytes, Rev) -> bool,
+    ) -> Result<bool, BackendError> {
+        let Some(start) = self.wasteful.first().copied() else {
+            return Ok(false);
+        };
+        let run = self.wasteful_run(start, budget);
+        let mut builder = Builder::default();
+        let mut fresh = Vec::new();
+        for first in &run {
+            let block = self.load(*first, Keep::No)?;
+            for at in 0..block.len() {
+                let record = block.record(at)?;
+                if alive(&record.key, block.rev(at)) {
+                    builder.push(block.rev(at), &record);
+                }
+                if builder.bytes() >= self.block_bytes {
+                    fresh.extend(builder.finish());
+                }
+            }
+        }
+        fresh.extend(builder.finish());
+        for first in run {
+            self.drop_block(first);
+        }
+        for (first, info, data) in fresh {
+            self.insert_block(first, info);
+            self.staged.insert(first, Some(data));
+        }
+        Ok(true)
+    }
+
+    fn wasteful_run(&self, start: Rev, budget: usize) -> Vec<Rev> {
+        let small = (self.block_bytes / 4) as u32;
+        let mut seen = 0;
+        self.blocks
+            .range(start..)
+            .take_while(|(first, info)| self.wasteful.contains(first) || info.bytes < small)
+            .take_while(|(_, info)| {
+                let within = seen < budget;
+                seen += info.count as usize;
+                within
+            })
+            .map(|(first, _)| *first)
+            .collect()
+    }
+
+    fn drop_block(&mut self, first: Rev) {
+        if let Some(info) = self.blocks.remove(&first) {
+            self.stored_bytes -= u64::from(info.bytes);
+        }
+        self.wasteful.remove(&first);
+        self.cache.borrow_mut().remove(first);
+        self.staged.insert(first, None);
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Keep {
+    Yes,
+    /// A scan must not push hot blocks out.
+    No,
+}
+
+/// Keeps blocks that were read, up to a number of bytes. Beyond it the oldest
+/// goes, unless it was read since its last turn (second chance).
+struct Cache {
+    slots: BTreeMap<Rev, Slot>,
+    turns: VecDeque<Rev>,
+    bytes: usize,
+    bytes_max: usize,
+}
+
+struct Slot {
+    block: Block,
+    used: bool,
+}
+
+impl Cache {
+    fn new(bytes_max: usize) -> Self {
+        Self {
+            slots: BTreeMap::new(),
+            turns: VecDeque::new(),
+            bytes: 0,
+            bytes_max,
+        }
+    }
+
+    fn get(&mut self, first: Rev) -> Option<Block> {
+        let slot = self.slots.get_mut(&first)?;
+        slot.used = true;
+        Some(slot.block.clone())
+    }
+
+    fn insert(&mut self, first: Rev, block: Block) {
+        self.remove(first);
+        self.bytes += block.bytes();
+        self.slots.insert(first, Slot { block, used: false });
+        self.turns.push_back(first);
+        while self.bytes > self.bytes_max {
+            let Some(turn) = self.turns.pop_front() else {
+                break;
+            };
+            match self.slots.get_mut(&turn) {
+                Some(slot) if slot.used => {
+                    slot.used = false;
+                    self.turns.push_back(turn);
+                }
+                Some(_) => self.remove(turn),
+                None => {}
+            }
+        }
+    }
+
+    fn remove(&mut self, first: Rev) {
+        if let Some(slot) = self.slots.remove(&first) {
+            self.bytes -= slot.block.bytes();
+            self.turns.retain(|turn| *turn != first);
+        }
+    }
+}

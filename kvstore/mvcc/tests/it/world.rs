@@ -1,0 +1,215 @@
+//! A member in a bottle: a machine, its log, its tree, and the model beside it.
+
+use bytes::Bytes;
+use mvcc::*;
+
+use crate::model::Model;
+
+/// Small enough that a few dozen operations fill blocks and push them out of memory.
+pub(crate) fn tiny() -> Config {
+    Config {
+        lease_ttl_min: 2,
+        window_bytes: 300,
+        block_cache_bytes: 500,
+        block_bytes: 250,
+    }
+}
+
+pub(crate) struct World {
+    pub(crate) machine: StateMachine,
+    pub(crate) model: Model,
+    backend: MemoryBackend,
+    /// Entry n at place n - 1, as it would lie in the log.
+    log: Vec<Bytes>,
+    flying: Option<WriteBack>,
+    pub(crate) config: Config,
+}
+
+impl World {
+    pub(crate) fn new(config: Config) -> Self {
+        let backend = MemoryBackend::new();
+        Self {
+            machine: StateMachine::open(Box::new(backend.clone()), config.clone()).unwrap(),
+            model: Model::new(),
+            backend,
+            log: Vec::new(),
+            flying: None,
+            config,
+        }
+    }
+
+    /// Applies a command to both and compares what they say.
+    #[track_caller]
+    pub(crate) fn apply(&mut self, command: Command) -> Applied {
+        let index = self.log.len() as u64 + 1;
+        let proposal = Proposal {
+            id: index + 1000,
+            command,
+        };
+        let raw = proposal.encode();
+        self.log.push(raw.clone());
+        let want = self.model.apply(&proposal.command);
+        let seen = self.model.changes.len();
+        let got = self
+            .machine
+            .apply(index, 1 + index / 50, Proposal::decode(raw).unwrap())
+            .unwrap();
+        assert_eq!(got.result, want, "{:?}", proposal.command);
+        assert_eq!(got.revision, self.model.revision);
+        let made = &self.model.changes[seen - got.events.len()..];
+        for (event, change) in got.events.iter().zip(made) {
+            assert_eq!(event.kv.mod_revision, change.main);
+            assert_eq!(event.kv.key, change.key);
+            if let Some(kv) = &change.kv {
+                assert_eq!(&event.kv, kv);
+            }
+            assert_eq!(event.kind == EventKind::Put, change.kv.is_some());
+        }
+        let newest = self
+            .model
+            .changes
+            .iter()
+            .filter(|c| c.main == self.model.revision)
+            .count();
+        assert!(got.events.is_empty() || got.events.len() == newest);
+        got
+    }
+
+    /// Applies the last proposal's copy: nothing may change.
+    pub(crate) fn repeat(&mut self) {
+        if let Some(last) = self.log.last().cloned() {
+            let index = self.log.len() as u64 + 1;
+            self.log.push(last.clone());
+            let before = self.machine.revision();
+            let got = self
+                .machine
+                .apply(index, 1 + index / 50, Proposal::decode(last).unwrap())
+                .unwrap();
+            assert_eq!(got.result, Err(Error::DuplicateProposal));
+            assert_eq!(self.machine.revision(), before);
+        }
+    }
+
+    pub(crate) fn take(&mut self, bytes_max: usize) {
+        if let Some(batch) = self.machine.take_writeback(bytes_max) {
+            assert!(self.flying.is_none());
+            let mut keys: Vec<_> = batch.rows.iter().map(|r| &r.0).collect();
+            keys.sort();
+            keys.dedup();
+            assert_eq!(keys.len(), batch.rows.len(), "a key occurs twice");
+            assert_eq!(
+                batch.applied_term,
+                1 + batch.applied_index / 50,
+                "term of the batch's last entry"
+            );
+            self.flying = Some(batch);
+            // While a batch is on its way reads must not miss what moved into it.
+            self.range_all(self.model.revision);
+            self.range_all(self.model.compacted.max(1));
+        }
+    }
+
+    pub(crate) fn done(&mut self) {
+        if let Some(batch) = self.flying.take() {
+            self.backend.write(&batch);
+            self.machine.writeback_done(batch.token);
+            assert_eq!(self.machine.written_index(), batch.applied_index);
+            self.audit_tree(&batch);
+        }
+    }
+
+    /// Opens the tree as a crash right now would leave it, before any replay:
+    /// it must be the exact state after the batch's last entry.
+    fn audit_tree(&self, batch: &WriteBack) {
+        let tree = StateMachine::open(Box::new(self.backend.fork()), self.config.clone()).unwrap();
+        assert_eq!(
+            (tree.applied_index(), tree.applied_term()),
+            (batch.applied_index, batch.applied_term)
+        );
+        assert_eq!(tree.revision(), batch.revision);
+        for revision in tree.compact_revision().max(1)..=batch.revision {
+            let all = RangeRequest {
+                key: Bytes::from_static(b"\0"),
+                range_end: Bytes::from_static(b"\0"),
+                revision,
+                ..RangeRequest::default()
+            };
+            let want: Vec<_> = self.model.at(revision).into_values().collect();
+            assert_eq!(tree.range(&all).unwrap().kvs, want, "tree at {revision}");
+        }
+    }
+
+    pub(crate) fn compact_step(&mut self, budget: usize) -> CompactStep {
+        self.machine.compact_step(budget).unwrap()
+    }
+
+    /// Dies and comes back; the batch on its way is in the tree or not.
+    pub(crate) fn restart(&mut self, batch_arrived: bool) {
+        if let Some(batch) = self.flying.take()
+            && batch_arrived
+        {
+            self.backend.write(&batch);
+        }
+        self.machine =
+            StateMachine::open(Box::new(self.backend.clone()), self.config.clone()).unwrap();
+        for at in self.machine.applied_index()..self.log.len() as u64 {
+            let index = at + 1;
+            let proposal = Proposal::decode(self.log[at as usize].clone()).unwrap();
+            self.machine.apply(index, 1 + index / 50, proposal).unwrap();
+        }
+    }
+
+    /// Counts the rows of the tree that hold revisions.
+    pub(crate) fn block_rows(&self) -> usize {
+        let mut rows = 0;
+        let mut count = |_, _| {
+            rows += 1;
+            Ok(())
+        };
+        self.backend.scan(b"b", b"c", &mut count).unwrap();
+        rows
+    }
+
+    #[track_caller]
+    pub(crate) fn range(&self, r: &RangeRequest) {
+        assert_eq!(self.machine.range(r), self.model.range(r), "{r:?}");
+    }
+
+    /// Compares everything that can be asked.
+    #[track_caller]
+    pub(crate) fn audit(&self) {
+        let (machine, model) = (&self.machine, &self.model);
+        assert_eq!(machine.revision(), model.revision);
+        assert_eq!(machine.compact_revision(), model.compacted);
+        assert_eq!(
+            machine.leases(),
+            model.leases.keys().copied().collect::<Vec<_>>()
+        );
+        let mut alarms = model.alarms.clone();
+        alarms.sort();
+        assert_eq!(machine.alarms(), alarms);
+        let now = model.at(model.revision);
+        assert_eq!(machine.key_count(), now.len() as u64);
+        for id in model.leases.keys() {
+            let keys: Vec<_> = now
+                .values()
+                .filter(|kv| kv.lease == *id)
+                .map(|kv| kv.key.clone())
+                .collect();
+            assert_eq!(machine.lease_keys(*id), keys);
+        }
+        for revision in model.compacted.max(1)..=model.revision {
+            self.range_all(revision);
+        }
+    }
+
+    #[track_caller]
+    fn range_all(&self, revision: i64) {
+        self.range(&RangeRequest {
+            key: Bytes::from_static(b"\0"),
+            range_end: Bytes::from_static(b"\0"),
+            revision,
+            ..RangeRequest::default()
+        });
+    }
+}

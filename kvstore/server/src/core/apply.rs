@@ -1,0 +1,59 @@
+//! The one place where committed entries reach the state machine.
+
+use std::time::Duration;
+
+use member::{EntryKind, LogEntry};
+use mvcc::{Command, Proposal};
+
+use super::Core;
+use crate::fatal::fatal;
+
+impl Core {
+    /// Applies entries in log order; tells watchers, then the proposer.
+    ///
+    /// That order is etcd's (watchable_store_txn.go): whoever saw the answer to
+    /// its put also finds the event on a watch.
+    pub(super) fn apply(&mut self, entries: Vec<LogEntry>, now: Duration) {
+        for entry in entries {
+            let (index, term) = (entry.index, entry.term);
+            if entry.kind != EntryKind::Normal {
+                fatal("apply", &format!("log entry {index} changes the membership, which nothing here proposes"));
+            }
+            if entry.data.is_empty() {
+                self.machine.advance(index, term);
+                continue;
+            }
+            let proposal = match Proposal::decode(entry.data) {
+                Ok(proposal) => proposal,
+                Err(error) => fatal("apply", &format!("log entry {index}: {error}")),
+            };
+            self.apply_one(index, term, proposal, now);
+        }
+        let waiting = i64::try_from(self.waiters.len()).unwrap_or(i64::MAX);
+        self.metrics.proposals_pending.set(waiting);
+    }
+
+    fn apply_one(&mut self, index: u64, term: u64, proposal: Proposal, now: Duration) {
+        let counter = self.metrics.of_command(&proposal.command);
+        let compacts = matches!(proposal.command, Command::Compact(_));
+        let applied = match self.machine.apply(index, term, proposal) {
+            Ok(applied) => applied,
+            Err(error) => fatal("apply", &format!("log entry {index}: {error}")),
+        };
+        self.metrics.proposals_applied.inc();
+        if applied.result.is_ok() {
+            counter.inc();
+            if compacts {
+                self.begin_compaction(now);
+            }
+        }
+        if !applied.events.is_empty() {
+            let streams = self.hub.publish(&applied.events, applied.revision);
+            self.wake_streams(&streams);
+        }
+        // The first copy of a proposal was answered; a second one changed nothing.
+        if !matches!(applied.result, Err(mvcc::Error::DuplicateProposal)) {
+            self.answer(applied.id, Ok(applied));
+        }
+    }
+}

@@ -1,0 +1,236 @@
+//! What the store does without being asked: writing rows behind the log, deleting
+//! compacted history, revoking leases, telling quiet watchers that time went on.
+
+use std::{
+    collections::VecDeque,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use member::Role;
+use mvcc::{Alarm, Command, CompactRequest, CompactStep, LeaseCheckpointRequest, LeaseRevokeRequest, Proposal};
+use tokio::sync::oneshot;
+
+use super::Core;
+use crate::{
+    config::{AutoCompaction, Config},
+    fatal::fatal,
+    threads::{LogJob, RowsJob},
+};
+
+/// Bytes not yet in rows that start a write-back at once.
+const WRITEBACK_BYTES: usize = 4 << 20;
+
+/// Bytes of one write-back; what is left follows in the next.
+const WRITEBACK_BYTES_MAX: usize = 8 << 20;
+
+/// How long a change waits at most for its write-back to start.
+const WRITEBACK_INTERVAL: Duration = Duration::from_millis(500);
+
+/// Revisions looked at in one turn of compaction, so that no write waits longer
+/// than a few milliseconds for it.
+const COMPACT_REVISIONS: usize = 1_000;
+
+/// How often expired leases are looked for (etcd: lessor, 500 ms).
+const LEASE_INTERVAL: Duration = Duration::from_millis(500);
+
+/// Leases revoked in one round: etcd's 1000 per second.
+const LEASES_REVOKED_MAX: usize = 500;
+
+/// How often what is left of long leases is recorded (etcd: 5 minutes).
+const CHECKPOINT_INTERVAL: Duration = Duration::from_secs(300);
+
+/// Leases recorded in one proposal (etcd: 1000).
+const CHECKPOINTS_MAX: usize = 1_000;
+
+/// How often revision-based auto-compaction looks (etcd: 5 minutes).
+const AUTO_COMPACT_INTERVAL: Duration = Duration::from_secs(300);
+
+/// Samples that periodic auto-compaction takes within its retention (etcd: 10).
+const AUTO_COMPACT_SAMPLES: u32 = 10;
+
+/// When what was last done.
+#[derive(Debug)]
+pub(crate) struct Background {
+    writeback_under_way: bool,
+    writeback_due: Duration,
+    compacting: bool,
+    compaction_waiters: Vec<oneshot::Sender<()>>,
+    leases_due: Duration,
+    progress_interval: Duration,
+    progress_due: Duration,
+    auto_compaction: AutoCompaction,
+    auto_compact_due: Duration,
+    /// Revisions as of earlier times, for periodic auto-compaction.
+    samples: VecDeque<(Duration, i64)>,
+    /// Whether an alarm for want of space was proposed and not yet seen.
+    alarm_proposed: bool,
+    proposal_ids: Arc<AtomicU64>,
+}
+
+impl Background {
+    pub(super) fn new(config: &Config, proposal_ids: Arc<AtomicU64>) -> Self {
+        Self {
+            writeback_under_way: false,
+            writeback_due: Duration::ZERO,
+            compacting: true,
+            compaction_waiters: Vec::new(),
+            leases_due: Duration::ZERO,
+            progress_interval: config.watch_progress_interval,
+            progress_due: config.watch_progress_interval,
+            auto_compaction: config.auto_compaction,
+            auto_compact_due: Duration::ZERO,
+            samples: VecDeque::new(),
+            alarm_proposed: false,
+            proposal_ids,
+        }
+    }
+}
+
+impl Core {
+    /// Does what each turn may leave to do.
+    pub(super) fn work_in_background(&mut self, now: Duration) {
+        self.compact_some();
+        let dirty = self.machine.dirty_bytes();
+        if dirty >= WRITEBACK_BYTES || (dirty > 0 && now >= self.background.writeback_due) {
+            self.write_back(now);
+        }
+    }
+
+    /// Says whether the driver should take another turn soon, unasked.
+    pub(crate) fn wants_turn(&self) -> bool {
+        self.background.compacting && !self.background.writeback_under_way
+    }
+
+    pub(super) fn tick_background(&mut self, now: Duration) {
+        self.work_in_background(now);
+        if now >= self.background.progress_due {
+            self.background.progress_due = now + self.background.progress_interval;
+            let streams = self.hub.progress_tick();
+            self.wake_streams(&streams);
+        }
+        if self.member.standing().role != Role::Leader {
+            return;
+        }
+        if now >= self.background.leases_due {
+            self.background.leases_due = now + LEASE_INTERVAL;
+            self.tend_leases(now);
+        }
+        if now >= self.background.auto_compact_due {
+            self.auto_compact(now);
+        }
+    }
+
+    fn write_back(&mut self, now: Duration) {
+        if self.background.writeback_under_way {
+            return;
+        }
+        let Some(batch) = self.machine.take_writeback(WRITEBACK_BYTES_MAX) else { return };
+        self.background.writeback_under_way = true;
+        self.background.writeback_due = now + WRITEBACK_INTERVAL;
+        // The thread ends only with the process or after the core.
+        let _ended = self.rows_jobs.send(RowsJob::Write(batch));
+    }
+
+    /// Notes that a batch is in the tree, and durable.
+    pub(super) fn written_back(&mut self, index: u64, now: Duration) {
+        self.background.writeback_under_way = false;
+        self.step(member::Input::Covered(index), now);
+        self.send_log(LogJob::Release(index));
+    }
+
+    pub(super) fn begin_compaction(&mut self, _now: Duration) {
+        self.background.compacting = true;
+        let streams = self.hub.ready();
+        self.wake_streams(&streams);
+    }
+
+    /// Returns what fires once everything compacted so far is deleted.
+    pub(crate) fn compaction_end(&mut self) -> oneshot::Receiver<()> {
+        let (end, receiver) = oneshot::channel();
+        self.background.compacting = true;
+        self.background.compaction_waiters.push(end);
+        receiver
+    }
+
+    fn compact_some(&mut self) {
+        if !self.background.compacting || self.background.writeback_under_way {
+            return;
+        }
+        match self.machine.compact_step(COMPACT_REVISIONS) {
+            Ok(CompactStep::More | CompactStep::Busy) => {}
+            Ok(CompactStep::Done) => {
+                self.background.compacting = false;
+                for waiter in self.background.compaction_waiters.drain(..) {
+                    let _gone = waiter.send(());
+                }
+            }
+            Err(error) => fatal("compaction", &error.to_string()),
+        }
+    }
+
+    fn tend_leases(&mut self, now: Duration) {
+        for id in self.machine.expired(now, LEASES_REVOKED_MAX) {
+            self.propose_unasked(Command::LeaseRevoke(LeaseRevokeRequest { id }));
+        }
+        let checkpoints = self.machine.checkpoints_due(now, CHECKPOINT_INTERVAL, CHECKPOINTS_MAX);
+        if !checkpoints.is_empty() {
+            self.propose_unasked(Command::LeaseCheckpoint(LeaseCheckpointRequest { checkpoints }));
+        }
+    }
+
+    fn auto_compact(&mut self, now: Duration) {
+        let current = self.machine.revision();
+        let target = match self.background.auto_compaction {
+            AutoCompaction::Off => {
+                self.background.auto_compact_due = Duration::MAX;
+                return;
+            }
+            AutoCompaction::Revision(keep) => {
+                self.background.auto_compact_due = now + AUTO_COMPACT_INTERVAL;
+                Some(current - keep)
+            }
+            AutoCompaction::Periodic(retention) => {
+                self.background.auto_compact_due = now + retention / AUTO_COMPACT_SAMPLES;
+                let samples = &mut self.background.samples;
+                samples.push_back((now, current));
+                let mut target = None;
+                while let Some((taken, revision)) = samples.front()
+                    && now.saturating_sub(*taken) >= retention
+                {
+                    target = Some(*revision);
+                    samples.pop_front();
+                }
+                target
+            }
+        };
+        if let Some(revision) = target.filter(|target| *target > self.machine.compact_revision().max(0)) {
+            tracing::info!(revision, "compacting history automatically");
+            self.propose_unasked(Command::Compact(CompactRequest { revision, physical: false }));
+        }
+    }
+
+    /// Proposes that the store be closed for writes because it is full.
+    pub(crate) fn raise_no_space(&mut self, member: u64) {
+        if !self.background.alarm_proposed {
+            self.background.alarm_proposed = true;
+            let kind = mvcc::AlarmKind::NoSpace;
+            self.propose_unasked(Command::AlarmActivate(Alarm { member, kind }));
+        }
+    }
+
+    /// Notes that the alarm was cleared, so that it may be raised again.
+    pub(crate) fn no_space_cleared(&mut self) {
+        self.background.alarm_proposed = false;
+    }
+
+    /// Proposes a command whose answer nobody waits for.
+    pub(crate) fn propose_unasked(&mut self, command: Command) {
+        let id = self.background.proposal_ids.fetch_add(1, Ordering::Relaxed);
+        let data = Proposal { id, command }.encode();
+        self.queue.push(member::Proposal { id, data });
+    }
+}

@@ -1,0 +1,103 @@
+//! Services Maintenance and Cluster: how the member does, and who it is.
+
+use mvcc::{Alarm, AlarmKind};
+use proto::etcdserverpb::{
+    self as pb, alarm_request::AlarmAction, cluster_server::Cluster, maintenance_server::Maintenance,
+};
+use tonic::{Request, Response, Status};
+
+use crate::{API_VERSION, STORAGE_VERSION, handle::Handle};
+
+#[tonic::async_trait]
+impl Maintenance for Handle {
+    async fn alarm(&self, request: Request<pb::AlarmRequest>) -> Result<Response<pb::AlarmResponse>, Status> {
+        let request = request.into_inner();
+        let kind = AlarmKind::from_i32(request.alarm);
+        let alarms = match (request.action(), kind) {
+            (AlarmAction::Get, kind) => self.alarms(kind)?,
+            (AlarmAction::Activate, Some(kind)) => {
+                self.set_alarm(Alarm { member: request.member_id, kind }, true).await?
+            }
+            (AlarmAction::Deactivate, Some(kind)) => {
+                self.set_alarm(Alarm { member: request.member_id, kind }, false).await?
+            }
+            // An alarm of no kind: etcd does nothing and says so with nothing.
+            (AlarmAction::Activate | AlarmAction::Deactivate, None) => Vec::new(),
+        };
+        let alarms = alarms.into_iter().map(|alarm| pb::AlarmMember {
+            member_id: alarm.member,
+            alarm: wire_kind(alarm.kind).into(),
+        });
+        Ok(Response::new(pb::AlarmResponse {
+            header: self.header(self.revision()),
+            alarms: alarms.collect(),
+        }))
+    }
+
+    async fn status(&self, _request: Request<pb::StatusRequest>) -> Result<Response<pb::StatusResponse>, Status> {
+        let status = Handle::status(self)?;
+        let mut errors = Vec::new();
+        if status.leader == 0 {
+            errors.push(mvcc::Error::NoLeader.to_string());
+        }
+        for alarm in &status.alarms {
+            errors.push(format!("memberID:{} alarm:{} ", alarm.member, wire_kind(alarm.kind).as_str_name()));
+        }
+        let signed = |bytes: u64| i64::try_from(bytes).unwrap_or(i64::MAX);
+        Ok(Response::new(pb::StatusResponse {
+            header: self.header(status.revision),
+            version: API_VERSION.to_owned(),
+            db_size: signed(status.db_size),
+            leader: status.leader,
+            raft_index: status.raft_index,
+            raft_term: status.raft_term,
+            raft_applied_index: status.raft_applied_index,
+            errors,
+            db_size_in_use: signed(status.db_size_in_use),
+            is_learner: false,
+            storage_version: STORAGE_VERSION.to_owned(),
+            db_size_quota: signed(self.shared.config.quota_backend_bytes),
+        }))
+    }
+
+    /// Gives space back: history that was compacted is deleted now. Files shrink
+    /// when the engine reuses or drops its segments. etcd sends no header either.
+    async fn defragment(
+        &self,
+        _request: Request<pb::DefragmentRequest>,
+    ) -> Result<Response<pb::DefragmentResponse>, Status> {
+        let end = self.shared.with(|core| core.compaction_end())?;
+        self.shared.wake.notify_one();
+        let ended = end.await;
+        ended.map_err(|_stopped| crate::RpcError::from(mvcc::Error::Stopped))?;
+        Ok(Response::new(pb::DefragmentResponse { header: None }))
+    }
+}
+
+fn wire_kind(kind: AlarmKind) -> pb::AlarmType {
+    match kind {
+        AlarmKind::NoSpace => pb::AlarmType::Nospace,
+        AlarmKind::Corrupt => pb::AlarmType::Corrupt,
+    }
+}
+
+#[tonic::async_trait]
+impl Cluster for Handle {
+    async fn member_list(
+        &self,
+        request: Request<pb::MemberListRequest>,
+    ) -> Result<Response<pb::MemberListResponse>, Status> {
+        if request.into_inner().linearizable {
+            self.confirm_leadership().await?;
+        }
+        let member = pb::Member {
+            id: self.shared.ids.member,
+            name: self.shared.config.name.clone(),
+            peer_urls: self.shared.config.initial_advertise_peer_urls.clone(),
+            client_urls: self.shared.client_urls.get().cloned().unwrap_or_default(),
+            is_learner: false,
+        };
+        // etcd leaves the revision of membership replies at zero.
+        Ok(Response::new(pb::MemberListResponse { header: self.header(0), members: vec![member] }))
+    }
+}

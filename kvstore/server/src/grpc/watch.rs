@@ -1,0 +1,76 @@
+//! Service Watch.
+
+use std::sync::Arc;
+
+use futures::{StreamExt as _, stream::BoxStream};
+use mvcc::watch::WatchCreate;
+use proto::etcdserverpb::{self as pb, watch_create_request::FilterType, watch_request::RequestUnion};
+use tonic::{
+    Request, Response, Status, Streaming,
+    server::{Grpc, StreamingService},
+};
+
+use super::watch_codec::{WatchCodec, WatchMessage};
+use crate::{
+    edge::Reply,
+    handle::Handle,
+    watch::{Session, replies},
+};
+
+/// Answers the one method of the service, with a codec that shares encoded events.
+pub(super) async fn call(handle: &Handle, request: http::Request<hyper::body::Incoming>) -> Reply {
+    Grpc::new(WatchCodec).streaming(Watch(handle.clone()), request).await
+}
+
+struct Watch(Handle);
+
+impl StreamingService<pb::WatchRequest> for Watch {
+    type Response = WatchMessage;
+    type ResponseStream = BoxStream<'static, Result<WatchMessage, Status>>;
+    type Future = std::future::Ready<Result<Response<Self::ResponseStream>, Status>>;
+
+    fn call(&mut self, request: Request<Streaming<pb::WatchRequest>>) -> Self::Future {
+        let session = Session::open(&self.0.shared);
+        let stop = self.0.shared.stop.clone();
+        tokio::spawn(follow(Arc::clone(&session), request.into_inner()));
+        let header = self.0.header(0).unwrap_or_default();
+        let shared = Arc::clone(&self.0.shared);
+        let limit = shared.config.max_request_bytes;
+        let messages = replies(session).flat_map(move |reply| {
+            let raft_term = shared.term.load(std::sync::atomic::Ordering::Relaxed);
+            let header = pb::ResponseHeader { raft_term, revision: reply.revision, ..header };
+            futures::stream::iter(WatchMessage::of_reply(reply, header, limit).into_iter().map(Ok))
+        });
+        std::future::ready(Ok(Response::new(messages.take_until(stop.cancelled_owned()).boxed())))
+    }
+}
+
+/// Carries out what the client asks until it hangs up.
+async fn follow(session: Arc<Session>, mut requests: Streaming<pb::WatchRequest>) {
+    // An error is the end of the client's side as much as an end is.
+    while let Ok(Some(request)) = requests.message().await {
+        match request.request_union {
+            Some(RequestUnion::CreateRequest(request)) => session.create(create(request)),
+            Some(RequestUnion::CancelRequest(request)) => session.cancel(request.watch_id),
+            Some(RequestUnion::ProgressRequest(_)) => session.request_progress(),
+            // etcd ignores it too.
+            None => {}
+        }
+    }
+    session.close();
+}
+
+fn create(request: pb::WatchCreateRequest) -> WatchCreate {
+    let filters = |kind: FilterType| request.filters.contains(&i32::from(kind));
+    WatchCreate {
+        filter_put: filters(FilterType::Noput),
+        filter_delete: filters(FilterType::Nodelete),
+        key: request.key,
+        range_end: request.range_end,
+        start_revision: request.start_revision,
+        watch_id: request.watch_id,
+        progress_notify: request.progress_notify,
+        prev_kv: request.prev_kv,
+        fragment: request.fragment,
+    }
+}

@@ -1,0 +1,218 @@
+//! Watch replies on the wire, with each event encoded once.
+//!
+//! A `WatchResponse` is a few small fields and a list of events. The bytes of an
+//! event are the same for every watcher, so they are made by the first one that
+//! needs them, kept beside the event, and copied by all others. The rest of the
+//! message is encoded by prost; fields of one message may come in any order.
+
+use std::{ops::Range, sync::Arc};
+
+use bytes::{BufMut as _, Bytes, BytesMut};
+use mvcc::{
+    Event, EventKind,
+    watch::WatchReply,
+};
+use prost::{Message as _, encoding};
+use proto::{
+    etcdserverpb::{ResponseHeader, WatchRequest, WatchResponse},
+    mvccpb,
+};
+use tonic::{
+    Status,
+    codec::{BufferSettings, Codec, EncodeBuf, Encoder},
+};
+use tonic_prost::{ProstCodec, ProstDecoder};
+
+use super::convert::key_value;
+
+/// Field number of the events in a `WatchResponse`.
+const EVENTS_FIELD: u32 = 11;
+
+/// One message of a watch stream: its small fields, and its share of a reply's events.
+#[derive(Debug)]
+pub(super) struct WatchMessage {
+    rest: WatchResponse,
+    prev_kv: bool,
+    events: Arc<Vec<Arc<Event>>>,
+    share: Range<usize>,
+}
+
+impl WatchMessage {
+    /// Makes the messages of a reply: one, unless the client allowed fragments and
+    /// it is larger than `limit` bytes.
+    pub(super) fn of_reply(reply: WatchReply, header: ResponseHeader, limit: usize) -> Vec<Self> {
+        let rest = WatchResponse {
+            header: Some(header),
+            watch_id: reply.watch_id,
+            created: reply.created,
+            canceled: reply.canceled,
+            compact_revision: reply.compact_revision,
+            cancel_reason: reply.cancel_reason,
+            fragment: false,
+            events: Vec::new(),
+        };
+        let events = Arc::new(reply.events);
+        let shares = if reply.fragment {
+            shares(&events, reply.prev_kv, limit)
+        } else {
+            vec![0..events.len()]
+        };
+        let last = shares.len() - 1;
+        let message = |(at, share): (usize, Range<usize>)| Self {
+            rest: WatchResponse { fragment: at < last, ..rest.clone() },
+            prev_kv: reply.prev_kv,
+            events: Arc::clone(&events),
+            share,
+        };
+        shares.into_iter().enumerate().map(message).collect()
+    }
+
+    fn events(&self) -> impl Iterator<Item = &Bytes> {
+        self.events[self.share.clone()].iter().map(|event| wire(event, self.prev_kv))
+    }
+}
+
+/// Splits events so that each share has at most `limit` bytes, or one event.
+fn shares(events: &[Arc<Event>], prev_kv: bool, limit: usize) -> Vec<Range<usize>> {
+    let mut shares = Vec::new();
+    let mut first = 0;
+    let mut bytes = 0;
+    for (at, event) in events.iter().enumerate() {
+        let len = wire(event, prev_kv).len();
+        if at > first && bytes + len > limit {
+            shares.push(first..at);
+            first = at;
+            bytes = 0;
+        }
+        bytes += len;
+    }
+    shares.push(first..events.len());
+    shares
+}
+
+/// Returns the encoded event, encoding it if nobody has.
+fn wire(event: &Event, prev_kv: bool) -> &Bytes {
+    let place = if prev_kv { &event.wire_prev } else { &event.wire };
+    place.get_or_init(|| {
+        let kind = match event.kind {
+            EventKind::Put => mvccpb::event::EventType::Put,
+            EventKind::Delete => mvccpb::event::EventType::Delete,
+        };
+        let prev_kv = if prev_kv { event.prev_kv().cloned().map(key_value) } else { None };
+        let message =
+            mvccpb::Event { r#type: kind.into(), kv: Some(key_value(event.kv.clone())), prev_kv };
+        let mut out = BytesMut::with_capacity(message.encoded_len());
+        message.encode_raw(&mut out);
+        out.freeze()
+    })
+}
+
+/// Encodes [`WatchMessage`], decodes `WatchRequest`.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct WatchCodec;
+
+impl Codec for WatchCodec {
+    type Encode = WatchMessage;
+    type Decode = WatchRequest;
+    type Encoder = WatchEncoder;
+    type Decoder = ProstDecoder<WatchRequest>;
+
+    fn encoder(&mut self) -> WatchEncoder {
+        WatchEncoder
+    }
+
+    fn decoder(&mut self) -> ProstDecoder<WatchRequest> {
+        ProstCodec::<WatchResponse, WatchRequest>::raw_decoder(BufferSettings::default())
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) struct WatchEncoder;
+
+impl Encoder for WatchEncoder {
+    type Item = WatchMessage;
+    type Error = Status;
+
+    fn encode(&mut self, message: WatchMessage, out: &mut EncodeBuf<'_>) -> Result<(), Status> {
+        let events: usize = message.events().map(|event| event.len() + 8).sum();
+        out.reserve(message.rest.encoded_len() + events);
+        message.rest.encode_raw(out);
+        for event in message.events() {
+            encoding::encode_key(EVENTS_FIELD, encoding::WireType::LengthDelimited, out);
+            encoding::encode_varint(event.len() as u64, out);
+            out.put_slice(event);
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Puts values one after the other; the first has revision 2.
+    fn events(values: &[&str]) -> Vec<Arc<Event>> {
+        let backend = Box::new(mvcc::MemoryBackend::new());
+        let mut machine = mvcc::StateMachine::open(backend, mvcc::Config::default()).unwrap();
+        let mut events = Vec::new();
+        for (at, value) in values.iter().enumerate() {
+            let put = mvcc::PutRequest {
+                key: Bytes::from(format!("k{at}")),
+                value: Bytes::copy_from_slice(value.as_bytes()),
+                ..mvcc::PutRequest::default()
+            };
+            let id = at as u64 + 1;
+            let proposal = mvcc::Proposal { id, command: mvcc::Command::Put(put) };
+            events.extend(machine.apply(id, 1, proposal).unwrap().events);
+        }
+        events
+    }
+
+    fn bytes(message: WatchMessage) -> WatchResponse {
+        // What the encoder writes, without tonic's frame around it.
+        let mut out = BytesMut::new();
+        message.rest.encode_raw(&mut out);
+        for event in message.events() {
+            encoding::encode_key(EVENTS_FIELD, encoding::WireType::LengthDelimited, &mut out);
+            encoding::encode_varint(event.len() as u64, &mut out);
+            out.put_slice(event);
+        }
+        WatchResponse::decode(out.freeze()).unwrap()
+    }
+
+    #[test]
+    fn a_reply_decodes_to_what_prost_would_have_written() {
+        let reply = WatchReply {
+            watch_id: 3,
+            revision: 3,
+            events: events(&["a", ""]),
+            ..WatchReply::default()
+        };
+        let header = ResponseHeader { revision: 3, ..ResponseHeader::default() };
+        let mut messages = WatchMessage::of_reply(reply, header, 10);
+        assert_eq!(messages.len(), 1, "fragments were not asked for");
+        let decoded = bytes(messages.remove(0));
+        assert_eq!(decoded.watch_id, 3);
+        assert_eq!(decoded.events.len(), 2);
+        assert_eq!(decoded.events[0].kv.as_ref().unwrap().value, "a");
+        assert_eq!(decoded.events[1].kv.as_ref().unwrap().mod_revision, 3);
+    }
+
+    #[test]
+    fn fragments_carry_every_event_once_and_only_the_last_says_so() {
+        let value = "x".repeat(50);
+        let events = events(&[value.as_str(); 10]);
+        let reply = WatchReply { fragment: true, events, ..WatchReply::default() };
+        let messages: Vec<_> =
+            WatchMessage::of_reply(reply, ResponseHeader::default(), 200).into_iter().map(bytes).collect();
+        assert!(messages.len() > 2);
+        let (last, others) = messages.split_last().unwrap();
+        assert!(!last.fragment && others.iter().all(|message| message.fragment));
+        let revisions: Vec<_> = messages
+            .iter()
+            .flat_map(|message| &message.events)
+            .map(|event| event.kv.as_ref().unwrap().mod_revision)
+            .collect();
+        assert_eq!(revisions, (2..=11).collect::<Vec<_>>());
+    }
+}

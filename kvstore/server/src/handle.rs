@@ -1,0 +1,338 @@
+//! The embedded client: what gRPC offers, without a socket. The gRPC edge itself
+//! is a translator in front of it, so both answer alike.
+
+use std::sync::{Arc, atomic::Ordering};
+
+use mvcc::{
+    Applied, Command, Error, LeaseId, Proposal, Reply, StateMachine, check,
+    watch::WatchCreate,
+};
+use rand::Rng as _;
+
+use crate::{rpc_error::RpcError, shared::Shared, watch::WatchStream};
+
+/// Reaches a running member; clones are cheap and work on any runtime.
+///
+/// Reads are answered on the caller's own thread. Once the member has stopped
+/// every call answers "etcdserver: server stopped".
+#[derive(Clone, Debug)]
+pub struct Handle {
+    pub(crate) shared: Arc<Shared>,
+}
+
+/// How a member does, as Maintenance.Status tells it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Status {
+    /// Bytes the store takes.
+    pub db_size: u64,
+    /// Bytes of it that are not garbage.
+    pub db_size_in_use: u64,
+    /// The leader's id; zero is none.
+    pub leader: u64,
+    /// Index of the last entry appended to the log.
+    pub raft_index: u64,
+    /// The term.
+    pub raft_term: u64,
+    /// Index of the last entry applied.
+    pub raft_applied_index: u64,
+    /// Revision of the store.
+    pub revision: i64,
+    /// The alarms raised.
+    pub alarms: Vec<mvcc::Alarm>,
+}
+
+/// A lease, as LeaseTimeToLive tells it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LeaseTtl {
+    /// Whole seconds left; -1 when there is no such lease.
+    pub ttl: i64,
+    /// Seconds granted.
+    pub granted_ttl: i64,
+    /// The keys attached, when asked for.
+    pub keys: Vec<bytes::Bytes>,
+}
+
+impl Handle {
+    /// Reads a range; linearizable unless it asks to be serializable.
+    pub async fn range(&self, request: mvcc::RangeRequest) -> Result<mvcc::RangeReply, RpcError> {
+        check::check_range(&request)?;
+        self.shared.metrics.ranges.inc();
+        if request.serializable {
+            return self.read(|machine| machine.range(&request));
+        }
+        self.read_linearizable(|machine| machine.range(&request)).await
+    }
+
+    /// Writes a key.
+    pub async fn put(&self, request: mvcc::PutRequest) -> Result<mvcc::PutReply, RpcError> {
+        check::check_put(&request)?;
+        match self.propose(Command::Put(request)).await? {
+            Reply::Put(reply) => Ok(reply),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    /// Deletes a range.
+    pub async fn delete_range(
+        &self,
+        request: mvcc::DeleteRangeRequest,
+    ) -> Result<mvcc::DeleteReply, RpcError> {
+        check::check_delete_range(&request)?;
+        match self.propose(Command::DeleteRange(request)).await? {
+            Reply::DeleteRange(reply) => Ok(reply),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    /// Runs a transaction; one that only reads does not enter the log.
+    pub async fn txn(&self, request: mvcc::TxnRequest) -> Result<mvcc::TxnReply, RpcError> {
+        check::check_txn(&request, self.shared.config.max_txn_ops)?;
+        if request.is_readonly() {
+            if request.is_serializable() {
+                return self.read(|machine| machine.txn_readonly(&request));
+            }
+            return self.read_linearizable(|machine| machine.txn_readonly(&request)).await;
+        }
+        match self.propose(Command::Txn(request)).await? {
+            Reply::Txn(reply) => Ok(reply),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    /// Forgets history below a revision. A physical one returns when the rows
+    /// are deleted.
+    pub async fn compact(
+        &self,
+        request: mvcc::CompactRequest,
+    ) -> Result<mvcc::CompactReply, RpcError> {
+        let physical = request.physical;
+        let reply = match self.propose(Command::Compact(request)).await? {
+            Reply::Compact(reply) => reply,
+            other => return Err(unexpected(&other)),
+        };
+        if physical {
+            let end = self.shared.with(|core| core.compaction_end())?;
+            self.shared.wake.notify_one();
+            end.await.map_err(|_stopped| RpcError::from(Error::Stopped))?;
+        }
+        Ok(reply)
+    }
+
+    /// Grants a lease; id zero lets the store choose.
+    pub async fn lease_grant(
+        &self,
+        mut request: mvcc::LeaseGrantRequest,
+    ) -> Result<mvcc::LeaseGrantReply, RpcError> {
+        while request.id == 0 {
+            request.id = rand::rng().random_range(1..=i64::MAX);
+        }
+        match self.propose(Command::LeaseGrant(request)).await? {
+            Reply::LeaseGrant(reply) => Ok(reply),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    /// Revokes a lease and deletes its keys.
+    pub async fn lease_revoke(
+        &self,
+        request: mvcc::LeaseRevokeRequest,
+    ) -> Result<mvcc::LeaseReply, RpcError> {
+        match self.propose(Command::LeaseRevoke(request)).await? {
+            Reply::LeaseRevoke(reply) => Ok(reply),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    /// Renews a lease; returns its seconds, zero if it does not exist.
+    pub async fn lease_keepalive(&self, id: LeaseId) -> Result<i64, RpcError> {
+        // A deposed leader must not promise time it cannot give.
+        self.confirm_leadership().await?;
+        let now = self.shared.now();
+        let renewed = match self.shared.with(|core| core.machine.renew(id, now))? {
+            Ok(renewed) => renewed,
+            Err(Error::LeaseNotFound) => return Ok(0),
+            Err(error) => return Err(error.into()),
+        };
+        self.shared.metrics.lease_renewed.inc();
+        if renewed.clear_checkpoint {
+            let checkpoints = vec![(id, 0)];
+            let command = Command::LeaseCheckpoint(mvcc::LeaseCheckpointRequest { checkpoints });
+            self.propose(command).await?;
+        }
+        Ok(renewed.ttl)
+    }
+
+    /// Tells what is left of a lease.
+    pub async fn lease_time_to_live(&self, id: LeaseId, keys: bool) -> Result<LeaseTtl, RpcError> {
+        self.confirm_leadership().await?;
+        let now = self.shared.now();
+        self.shared.with(|core| match core.machine.lease_ttl(id, now) {
+            None => LeaseTtl { ttl: -1, granted_ttl: 0, keys: Vec::new() },
+            Some(status) => LeaseTtl {
+                ttl: status.ttl,
+                granted_ttl: status.granted_ttl,
+                keys: if keys { core.machine.lease_keys(id) } else { Vec::new() },
+            },
+        })
+    }
+
+    /// Lists the leases.
+    pub async fn leases(&self) -> Result<Vec<LeaseId>, RpcError> {
+        self.confirm_leadership().await?;
+        self.shared.with(|core| core.machine.leases())
+    }
+
+    /// Lists the alarms raised, of one kind or of all.
+    pub fn alarms(&self, kind: Option<mvcc::AlarmKind>) -> Result<Vec<mvcc::Alarm>, RpcError> {
+        let mut alarms = self.shared.with(|core| core.machine.alarms())?;
+        alarms.retain(|alarm| kind.is_none_or(|kind| kind == alarm.kind));
+        Ok(alarms)
+    }
+
+    /// Raises or clears an alarm; returns those it touched.
+    pub async fn set_alarm(&self, alarm: mvcc::Alarm, raised: bool) -> Result<Vec<mvcc::Alarm>, RpcError> {
+        let command =
+            if raised { Command::AlarmActivate(alarm) } else { Command::AlarmDeactivate(alarm) };
+        match self.propose(command).await? {
+            Reply::Alarm(reply) => {
+                if !raised {
+                    self.shared.with(|core| core.no_space_cleared())?;
+                }
+                Ok(reply.alarms)
+            }
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    /// Returns the revision of the store as this member has applied it; zero once
+    /// it has stopped.
+    pub fn revision(&self) -> i64 {
+        self.shared.with(|core| core.machine.revision()).unwrap_or(0)
+    }
+
+    /// Estimates the bytes the store takes, as `Status.dbSize` does; zero once the
+    /// member has stopped.
+    pub fn size_bytes(&self) -> u64 {
+        self.shared.with(|core| core.machine.size_bytes()).unwrap_or(0)
+    }
+
+    /// Tells how the member does.
+    pub fn status(&self) -> Result<Status, RpcError> {
+        self.shared.with(|core| {
+            let standing = core.member.standing();
+            Status {
+                db_size: core.machine.size_bytes(),
+                db_size_in_use: core.machine.size_in_use_bytes(),
+                leader: standing.leader,
+                raft_index: core.member.last_index(),
+                raft_term: standing.term,
+                raft_applied_index: core.machine.applied_index(),
+                revision: core.machine.revision(),
+                alarms: core.machine.alarms(),
+            }
+        })
+    }
+
+    /// Returns the ids of this member and of its cluster.
+    pub fn ids(&self) -> (u64, u64) {
+        (self.shared.ids.member, self.shared.ids.cluster)
+    }
+
+    /// Opens a stream with one watch on it.
+    ///
+    /// Its first item has `created`; then come batches of events in revision
+    /// order, progress replies, and, at its end, a reply with `canceled` (and
+    /// `compact_revision`, if history it needed is gone).
+    pub fn watch(&self, create: WatchCreate) -> WatchStream {
+        WatchStream::open(&self.shared, create)
+    }
+
+    /// Returns the term, for reply headers.
+    pub(crate) fn term(&self) -> u64 {
+        self.shared.term.load(Ordering::Relaxed)
+    }
+
+    /// Reads what this member has applied.
+    fn read<T>(&self, f: impl FnOnce(&StateMachine) -> Result<T, Error>) -> Result<T, RpcError> {
+        self.shared.with(|core| f(&core.machine))?.map_err(checked)
+    }
+
+    /// Reads with everything in it that was acknowledged before.
+    async fn read_linearizable<T>(
+        &self,
+        f: impl Fn(&StateMachine) -> Result<T, Error>,
+    ) -> Result<T, RpcError> {
+        // A leader alone needs nobody's word: one lock, no hop.
+        let at_once = self.shared.with(|core| core.member.leads_alone().then(|| f(&core.machine)))?;
+        if let Some(answer) = at_once {
+            return answer.map_err(checked);
+        }
+        self.confirm_leadership().await?;
+        self.read(f)
+    }
+
+    /// Waits until this member is known to lead, and has applied what it should.
+    pub(crate) async fn confirm_leadership(&self) -> Result<(), RpcError> {
+        let now = self.shared.now();
+        let answer = self.shared.with(|core| {
+            if core.member.leads_alone() { None } else { Some(core.begin_read(now)) }
+        })?;
+        match answer {
+            None => Ok(()),
+            Some(answer) => answer.await.unwrap_or_else(|_dropped| Err(Error::Stopped.into())),
+        }
+    }
+
+    /// Puts a command into the log and waits until it is applied.
+    async fn propose(&self, command: Command) -> Result<Reply, RpcError> {
+        let cost = command.quota_cost();
+        let id = self.shared.next_proposal_id();
+        let data = Proposal { id, command }.encode();
+        if data.len() > self.shared.config.max_request_bytes {
+            return Err(Error::RequestTooLarge.into());
+        }
+        let now = self.shared.now();
+        let answer = self.shared.with(|core| {
+            if cost > 0 {
+                self.check_space(core, cost)?;
+            }
+            core.propose(id, data, now)
+        })?;
+        self.shared.wake.notify_one();
+        let applied: Result<Applied, RpcError> = match answer {
+            Ok(answer) => answer.await.unwrap_or_else(|_dropped| Err(Error::Stopped.into())),
+            Err(error) => Err(error),
+        };
+        match applied {
+            Ok(applied) => applied.result.map_err(RpcError::from),
+            Err(error) => {
+                self.shared.metrics.proposals_failed.inc();
+                Err(error)
+            }
+        }
+    }
+
+    /// Refuses what would not fit, and closes the store for writes (etcd:
+    /// storage/quota.go, `Available`).
+    fn check_space(&self, core: &mut crate::core::Core, cost: u64) -> Result<(), RpcError> {
+        if core.machine.size_bytes() + cost < self.shared.config.quota_backend_bytes {
+            return Ok(());
+        }
+        core.raise_no_space(self.shared.ids.member);
+        self.shared.wake.notify_one();
+        Err(Error::NoSpace.into())
+    }
+}
+
+/// Passes a refusal on. A backend that cannot be read ends the process instead.
+fn checked(error: Error) -> RpcError {
+    if let Error::Storage(error) = &error {
+        crate::fatal::fatal("read", &error.to_string());
+    }
+    error.into()
+}
+
+/// The state machine answers every command with its own kind of reply.
+fn unexpected(reply: &Reply) -> RpcError {
+    RpcError { code: 13, message: format!("the state machine answered with {reply:?}") }
+}

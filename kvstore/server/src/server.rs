@@ -1,0 +1,333 @@
+//! Starting and stopping a member: its directory, its threads, its listeners.
+
+use std::{
+    net::SocketAddr,
+    sync::{Arc, mpsc},
+    thread,
+};
+
+use disk::{DataDir, Identity, Options, RealDisk, Rows, Wal};
+use member::{Input, Member};
+use mvcc::StateMachine;
+use tokio::sync::oneshot;
+
+use crate::{
+    API_VERSION,
+    config::{Config, StartError},
+    core::{Core, Parts},
+    driver, edge,
+    handle::Handle,
+    identity,
+    listen::{self, Bound},
+    metrics::Metrics,
+    shared::Shared,
+    threads::{self, LogJob, Report, RowsJob},
+    tls,
+};
+
+/// Bytes of one batch when the member stops and writes everything back.
+const FINAL_WRITEBACK_BYTES: usize = 8 << 20;
+
+/// Starts members.
+#[derive(Debug)]
+pub struct Server;
+
+impl Server {
+    /// Starts a member on a thread of its own and returns once it leads and serves.
+    pub async fn start(config: Config) -> Result<Running, StartError> {
+        let (tell, told) = oneshot::channel();
+        let thread = thread::Builder::new()
+            .name("kvstore".to_owned())
+            .spawn(move || run(config, tell))
+            .map_err(|source| StartError::System { what: "the member's thread", source })?;
+        let started = told.await.unwrap_or(Err(StartError::Stopped));
+        let Started { client_addrs, handle, ended } = match started {
+            Ok(started) => started,
+            Err(error) => {
+                // It has nothing left to do but return, and frees the directory.
+                let _ended = thread.join();
+                return Err(error);
+            }
+        };
+        Ok(Running {
+            client_addr: client_addrs.first().copied(),
+            client_addrs,
+            handle,
+            thread: Some(thread),
+            ended: Some(ended),
+        })
+    }
+}
+
+/// A member that runs on its own threads until it is shut down or dropped.
+///
+/// Dropping it ends its threads without writing rows back first, as losing power
+/// would, and frees the directory; what was acknowledged is in the log.
+#[derive(Debug)]
+pub struct Running {
+    /// Where clients are served, with the real port; none without a client URL.
+    pub client_addr: Option<SocketAddr>,
+    /// All addresses where clients are served.
+    pub client_addrs: Vec<SocketAddr>,
+    /// The way in without a socket.
+    pub handle: Handle,
+    thread: Option<thread::JoinHandle<()>>,
+    ended: Option<oneshot::Receiver<()>>,
+}
+
+impl Running {
+    /// Stops serving, brings everything to disk and returns when it is there.
+    pub async fn shutdown(mut self) {
+        self.handle.shared.write_back_at_end.store(true, std::sync::atomic::Ordering::Release);
+        self.handle.shared.stop.cancel();
+        self.wait().await;
+    }
+
+    /// Waits until the member has stopped.
+    pub async fn wait(&mut self) {
+        if let Some(ended) = &mut self.ended {
+            // Either way its work is over.
+            let _dropped = ended.await;
+            self.ended = None;
+        }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.handle.shared.stop.cancel();
+        if let Some(thread) = self.thread.take() {
+            // It answers within one sync of the disk. A panic in it was logged.
+            let _panicked = thread.join();
+        }
+    }
+}
+
+struct Started {
+    client_addrs: Vec<SocketAddr>,
+    handle: Handle,
+    ended: oneshot::Receiver<()>,
+}
+
+/// The member's thread: everything from opening its files to closing them.
+fn run(config: Config, tell: oneshot::Sender<Result<Started, StartError>>) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = match runtime {
+        Ok(runtime) => runtime,
+        Err(source) => {
+            let _gone = tell.send(Err(StartError::System { what: "the member's runtime", source }));
+            return;
+        }
+    };
+    let (end, ended) = oneshot::channel();
+    let opened = runtime.block_on(async { Open::all(config) });
+    let open = match opened {
+        Ok(open) => open,
+        Err(error) => {
+            let _gone = tell.send(Err(error));
+            return;
+        }
+    };
+    let Open { shared, listeners, clients, threads, dir } = open;
+    runtime.block_on(async {
+        let handle = Handle { shared: Arc::clone(&shared) };
+        lead(&shared).await;
+        let client_addrs: Vec<_> = listeners[..clients].iter().map(|(bound, _)| bound.addr).collect();
+        let driver = tokio::spawn(driver::drive(Arc::clone(&shared)));
+        let edges: Vec<_> = listeners
+            .into_iter()
+            .map(|(bound, tls)| tokio::spawn(edge::serve(bound, tls, handle.clone())))
+            .collect();
+        tracing::info!(addresses = ?client_addrs, member = %format!("{:x}", shared.ids.member), "ready to serve client requests");
+        let gone = tell.send(Ok(Started { client_addrs, handle, ended })).is_err();
+        if gone {
+            // Whoever started the member did not wait for it.
+            shared.stop.cancel();
+        }
+        shared.stop.cancelled().await;
+        // Calls under way fail now, so that their connections end.
+        let core = shared.remove();
+        let _panicked = futures::future::join_all(edges).await;
+        let _panicked = driver.await;
+        threads.end(core, &shared);
+    });
+    // Connections that did not end in time go with the runtime, before the lock.
+    drop(runtime);
+    drop(dir);
+    let _gone = end.send(());
+}
+
+/// Takes turns until this member leads and has applied its whole log.
+async fn lead(shared: &Shared) {
+    loop {
+        let leads = shared.with(|core| core.member.leads_alone()).unwrap_or(true);
+        if leads {
+            return;
+        }
+        shared.wake.notified().await;
+        driver::take_turn(shared, shared.now());
+    }
+}
+
+/// Everything that is open while a member runs.
+struct Open {
+    shared: Arc<Shared>,
+    listeners: Vec<(Bound, Option<tokio_rustls::TlsAcceptor>)>,
+    clients: usize,
+    threads: Threads,
+    dir: DataDir,
+}
+
+impl Open {
+    /// Binds, then opens the directory, so that a port in use changes nothing.
+    fn all(config: Config) -> Result<Self, StartError> {
+        let mut bound = listen::bind("listen-client-urls", &config.listen_client_urls)?;
+        let clients = bound.len();
+        bound.extend(listen::bind("listen-metrics-urls", &config.listen_metrics_urls)?);
+        let acceptor = config.client_tls.as_ref().map(tls::acceptor).transpose()?;
+        let mut listeners = Vec::new();
+        for bound in bound {
+            let tls = if bound.tls { acceptor.clone() } else { None };
+            if bound.tls && tls.is_none() {
+                let reason = "an https URL needs --cert-file and --key-file".to_owned();
+                return Err(StartError::Flag { flag: "listen-client-urls", reason });
+            }
+            listeners.push((bound, tls));
+        }
+        let urls: Vec<String> = listeners[..clients]
+            .iter()
+            .map(|(bound, _)| format!("{}://{}", if bound.tls { "https" } else { "http" }, bound.addr))
+            .collect();
+        let ids = identity::lone_member(&config.initial_advertise_peer_urls, &config.initial_cluster_token);
+        let dir = DataDir::open(&config.data_dir)?;
+        let advertised = config.advertise_client_urls.clone();
+        let metrics = Metrics::new(API_VERSION, ids.member, config.quota_backend_bytes);
+        let shared = Arc::new(Shared::new(config, ids, metrics));
+        let advertised = if advertised.is_empty() { urls } else { advertised };
+        let _first = shared.client_urls.set(advertised);
+        let threads = open_core(&shared, &dir)?;
+        Ok(Self { shared, listeners, clients, threads, dir })
+    }
+}
+
+/// Reads log and rows back, starts the disk threads, and stands for election.
+fn open_core(shared: &Arc<Shared>, dir: &DataDir) -> Result<Threads, StartError> {
+    let config = &shared.config;
+    let rows = Rows::open(&dir.rows())?;
+    let machine = open_machine(config, &rows)?;
+    let identity = Identity { cluster_id: shared.ids.cluster, member_id: shared.ids.member };
+    let options = Options { identity, segment_bytes: config.wal_segment_bytes };
+    let (wal, replayed) = Wal::open(Arc::new(RealDisk), &dir.wal(), options)?;
+    let applied = machine.applied_index();
+    tracing::info!(
+        revision = machine.revision(),
+        applied,
+        entries = replayed.recovered.last_index().saturating_sub(applied),
+        "opened the store",
+    );
+    check_entries(config, &replayed.recovered, applied)?;
+    let member = Member::new(member_config(shared, applied), replayed.recovered)
+        .map_err(|source| StartError::Member { dir: config.data_dir.clone(), source })?;
+
+    let reporter = Arc::clone(shared);
+    let report: Report = Arc::new(move |done| reporter.report(done));
+    let (log, log_jobs) = mpsc::channel();
+    let (rows_sender, rows_jobs) = mpsc::channel();
+    let metrics = &shared.metrics;
+    let log_thread = threads::start_log(wal, log_jobs, log.clone(), Arc::clone(&report), Arc::clone(metrics))?;
+    let rows_thread = threads::start_rows(rows.clone(), rows_jobs, report, Arc::clone(metrics))?;
+    let mut core = Core::new(
+        Parts {
+            member,
+            machine,
+            log: log.clone(),
+            rows_jobs: rows_sender.clone(),
+            metrics: Arc::clone(metrics),
+            proposal_ids: Arc::clone(&shared.proposal_ids),
+        },
+        config,
+    );
+    let now = shared.now();
+    core.step(Input::Covered(applied), now);
+    // Nobody else can: a lone voter need not wait for an election timeout.
+    core.step(Input::Campaign, now);
+    shared.install(core);
+    Ok(Threads { log, rows_sender, log_thread, rows_thread, rows })
+}
+
+fn open_machine(config: &Config, rows: &Rows) -> Result<StateMachine, StartError> {
+    let machine_config = mvcc::Config {
+        // etcd: lease, minLeaseTTL = ceil(3 * election ticks / 2 * heartbeat).
+        lease_ttl_min: i64::try_from((config.election_timeout * 3 / 2).as_millis().div_ceil(1000)).unwrap_or(2),
+        ..mvcc::Config::default()
+    };
+    StateMachine::open(Box::new(rows.clone()), machine_config)
+        .map_err(|source| StartError::Backend { dir: config.data_dir.clone(), source })
+}
+
+/// Refuses a log with an entry this version cannot read, before anything is applied.
+fn check_entries(config: &Config, recovered: &member::Recovered, applied: u64) -> Result<(), StartError> {
+    for entry in &recovered.entries {
+        if entry.index > applied && !entry.data.is_empty() {
+            mvcc::Proposal::decode(entry.data.clone()).map_err(|source| StartError::Entry {
+                dir: config.data_dir.clone(),
+                index: entry.index,
+                source,
+            })?;
+        }
+    }
+    Ok(())
+}
+
+fn member_config(shared: &Shared, applied: u64) -> member::Config {
+    let config = &shared.config;
+    let ticks = config.election_timeout.as_millis() / config.heartbeat_interval.as_millis().max(1);
+    member::Config {
+        id: shared.ids.member,
+        voters: vec![shared.ids.member],
+        boot_id: rand::random(),
+        applied,
+        election_ticks: usize::try_from(ticks).unwrap_or(10).max(2),
+        heartbeat_ticks: 1,
+        seed: rand::random(),
+        read_retry: config.election_timeout / 2,
+        catch_up_entries: 5_000,
+    }
+}
+
+/// The threads that write to disk.
+struct Threads {
+    log: mpsc::Sender<LogJob>,
+    rows_sender: mpsc::Sender<RowsJob>,
+    log_thread: thread::JoinHandle<()>,
+    rows_thread: thread::JoinHandle<()>,
+    rows: Rows,
+}
+
+impl Threads {
+    /// Ends the threads and closes the files. Everything is written back first if
+    /// the member was told to shut down.
+    fn end(self, core: Option<Core>, shared: &Shared) {
+        let _ended = self.log.send(LogJob::Stop);
+        let _ended = self.rows_sender.send(RowsJob::Stop);
+        // A panic in them was logged; the files are as after losing power.
+        let _panicked = self.log_thread.join();
+        let _panicked = self.rows_thread.join();
+        let Some(mut core) = core else { return };
+        if shared.write_back_at_end.load(std::sync::atomic::Ordering::Acquire) {
+            core.settle_reports(shared.reported());
+            if let Err(error) = write_everything_back(&mut core.machine, &self.rows) {
+                // The log has it all; the next start replays it.
+                tracing::warn!(%error, "could not write rows back while stopping");
+            }
+        }
+    }
+}
+
+fn write_everything_back(machine: &mut StateMachine, rows: &Rows) -> Result<(), disk::DiskError> {
+    while let Some(batch) = machine.take_writeback(FINAL_WRITEBACK_BYTES) {
+        rows.write(&batch)?;
+        machine.writeback_done(batch.token);
+    }
+    rows.flush()
+}

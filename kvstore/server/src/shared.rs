@@ -1,0 +1,133 @@
+//! What every caller shares: the core behind its lock, and the way to wake the
+//! driver.
+
+use std::{
+    fmt, mem,
+    sync::{
+        Arc, Mutex, MutexGuard, OnceLock,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    config::Config,
+    core::{Core, Done},
+    fatal::fatal,
+    identity::Ids,
+    metrics::Metrics,
+    rpc_error::RpcError,
+};
+
+/// One member as all its callers see it.
+pub(crate) struct Shared {
+    /// None before the start is complete, and after the end.
+    core: Mutex<Option<Core>>,
+    /// What other threads have reported since the driver's last turn. It holds a
+    /// few entries at most: one sync and one write-back are under way at a time.
+    inbox: Mutex<Vec<Done>>,
+    /// Wakes the driver.
+    pub(crate) wake: Notify,
+    start: Instant,
+    pub(crate) ids: Ids,
+    pub(crate) config: Config,
+    pub(crate) metrics: Arc<Metrics>,
+    pub(crate) proposal_ids: Arc<AtomicU64>,
+    /// The term, for reply headers.
+    pub(crate) term: AtomicU64,
+    pub(crate) stop: CancellationToken,
+    /// Whether the end is orderly: rows are written back first.
+    pub(crate) write_back_at_end: AtomicBool,
+    /// What clients are told to use, known once the listener is bound.
+    pub(crate) client_urls: OnceLock<Vec<String>>,
+}
+
+impl fmt::Debug for Shared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Shared").field("ids", &self.ids).finish_non_exhaustive()
+    }
+}
+
+impl Shared {
+    pub(crate) fn new(config: Config, ids: Ids, metrics: Arc<Metrics>) -> Self {
+        Self {
+            core: Mutex::new(None),
+            inbox: Mutex::new(Vec::new()),
+            wake: Notify::new(),
+            start: Instant::now(),
+            proposal_ids: Arc::new(AtomicU64::new(first_proposal_id(ids.member))),
+            ids,
+            config,
+            metrics,
+            term: AtomicU64::new(0),
+            stop: CancellationToken::new(),
+            write_back_at_end: AtomicBool::new(false),
+            client_urls: OnceLock::new(),
+        }
+    }
+
+    /// Returns the time since the member was started.
+    pub(crate) fn now(&self) -> Duration {
+        self.start.elapsed()
+    }
+
+    /// Runs `f` on the core; an error says that the member has stopped.
+    pub(crate) fn with<T>(&self, f: impl FnOnce(&mut Core) -> T) -> Result<T, RpcError> {
+        match &mut *self.lock() {
+            Some(core) => Ok(f(core)),
+            None => Err(mvcc::Error::Stopped.into()),
+        }
+    }
+
+    pub(crate) fn install(&self, core: Core) {
+        *self.lock() = Some(core);
+    }
+
+    /// Takes the core away; everybody who waits for it is told.
+    pub(crate) fn remove(&self) -> Option<Core> {
+        self.lock().take()
+    }
+
+    /// Hands a report to the driver.
+    pub(crate) fn report(&self, done: Done) {
+        self.inbox().push(done);
+        self.wake.notify_one();
+    }
+
+    /// Takes what was reported.
+    pub(crate) fn reported(&self) -> Vec<Done> {
+        mem::take(&mut *self.inbox())
+    }
+
+    pub(crate) fn next_proposal_id(&self) -> u64 {
+        self.proposal_ids.fetch_add(1, Ordering::Relaxed)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<Core>> {
+        match self.core.lock() {
+            Ok(core) => core,
+            // A panic half-way through a batch leaves a state nobody can trust.
+            Err(_poisoned) => fatal("core", "a panic happened inside it"),
+        }
+    }
+
+    fn inbox(&self) -> MutexGuard<'_, Vec<Done>> {
+        match self.inbox.lock() {
+            Ok(inbox) => inbox,
+            Err(_poisoned) => fatal("inbox", "a panic happened inside it"),
+        }
+    }
+}
+
+/// Starts proposal ids where no earlier start of any member has been: member,
+/// then time, then a count (etcd: pkg/idutil).
+fn first_proposal_id(member: u64) -> u64 {
+    const TIME_BITS: u32 = 40;
+    const COUNT_BITS: u32 = 8;
+    let since = std::time::UNIX_EPOCH.elapsed().unwrap_or_default();
+    let millis = u64::try_from(since.as_millis()).unwrap_or(0) & ((1 << TIME_BITS) - 1);
+    ((member & 0xffff) << (TIME_BITS + COUNT_BITS)) | (millis << COUNT_BITS) | 1
+}

@@ -1,0 +1,165 @@
+//! Watch streams: the shell around the hub.
+//!
+//! A stream is polled by whoever reads it, when that reader wants more; the hub
+//! remembers how far it got. So a reader that does not read costs nothing but its
+//! place in the hub, and delays nobody.
+
+use std::{
+    collections::VecDeque,
+    fmt,
+    pin::Pin,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    task::{Context, Poll},
+};
+
+use futures::{Stream, StreamExt as _, stream::BoxStream};
+use mvcc::watch::{StreamId, WatchCreate, WatchReply};
+use tokio::sync::Notify;
+
+use crate::{fatal::fatal, shared::Shared};
+
+/// Events taken from the hub at a time. A revision is never split, so one reply
+/// may still be larger.
+const EVENTS_PER_POLL: usize = 1_000;
+
+/// One client's stream: what may be asked of it.
+pub(crate) struct Session {
+    shared: Arc<Shared>,
+    stream: StreamId,
+    signal: Arc<Notify>,
+    closed: AtomicBool,
+}
+
+impl fmt::Debug for Session {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Session").field("stream", &self.stream).finish_non_exhaustive()
+    }
+}
+
+impl Session {
+    /// Opens a stream. On a member that has stopped it ends at once.
+    pub(crate) fn open(shared: &Arc<Shared>) -> Arc<Self> {
+        let opened = shared.with(|core| core.open_stream());
+        let closed = AtomicBool::new(opened.is_err());
+        let (stream, signal) = opened.unwrap_or_default();
+        Arc::new(Self { shared: Arc::clone(shared), stream, signal, closed })
+    }
+
+    pub(crate) fn create(&self, create: WatchCreate) {
+        // The id, or the refusal, comes back as a reply.
+        self.ask(|core, stream| {
+            core.hub.create(stream, create);
+        });
+    }
+
+    pub(crate) fn cancel(&self, watch_id: i64) {
+        // An unknown id gets no answer, as in etcd.
+        self.ask(|core, stream| {
+            core.hub.cancel(stream, watch_id);
+        });
+    }
+
+    pub(crate) fn request_progress(&self) {
+        self.ask(|core, stream| core.hub.request_progress(stream));
+    }
+
+    /// Ends the stream once what is ready was read.
+    pub(crate) fn close(&self) {
+        self.closed.store(true, Ordering::Release);
+        self.signal.notify_one();
+    }
+
+    fn ask(&self, f: impl FnOnce(&mut crate::core::Core, StreamId)) {
+        // On a stopped member the stream is ending; nothing is left to ask.
+        let _stopped = self.shared.with(|core| f(core, self.stream));
+        self.signal.notify_one();
+    }
+
+    /// Takes what is ready; none at the end of the stream.
+    fn poll(&self) -> Option<mvcc::watch::Polled> {
+        let polled = self.shared.with(|core| core.hub.poll(self.stream, &core.machine, EVENTS_PER_POLL));
+        match polled {
+            Ok(Ok(polled)) => Some(polled),
+            Ok(Err(error)) => fatal("watch", &error.to_string()),
+            Err(_stopped) => None,
+        }
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        let _stopped = self.shared.with(|core| core.drop_stream(self.stream));
+    }
+}
+
+/// Reads a session's replies in order.
+pub(crate) fn replies(session: Arc<Session>) -> BoxStream<'static, WatchReply> {
+    let state = (session, VecDeque::new());
+    futures::stream::unfold(state, |(session, mut ready): (Arc<Session>, VecDeque<WatchReply>)| async move {
+        loop {
+            if let Some(reply) = ready.pop_front() {
+                return Some((reply, (session, ready)));
+            }
+            // Looked at first, so that what was asked before closing is answered.
+            let closed = session.closed.load(Ordering::Acquire);
+            let polled = session.poll()?;
+            let more = polled.more;
+            ready.extend(polled.replies);
+            if ready.is_empty() && !more {
+                if closed {
+                    return None;
+                }
+                session.signal.notified().await;
+            }
+        }
+    })
+    .boxed()
+}
+
+/// A watch; dropping it ends it. A slow reader delays nobody: it is fed from
+/// history when it asks again.
+pub struct WatchStream {
+    session: Arc<Session>,
+    replies: BoxStream<'static, WatchReply>,
+    ended: bool,
+}
+
+impl fmt::Debug for WatchStream {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("WatchStream").field("session", &self.session).finish_non_exhaustive()
+    }
+}
+
+impl WatchStream {
+    pub(crate) fn open(shared: &Arc<Shared>, create: WatchCreate) -> Self {
+        let session = Session::open(shared);
+        session.create(create);
+        let replies = replies(Arc::clone(&session));
+        Self { session, replies, ended: false }
+    }
+
+    /// Asks for a progress reply (`watch_id` -1) that comes after every event up
+    /// to its revision; nothing comes while the watch still catches up.
+    pub fn request_progress(&self) {
+        self.session.request_progress();
+    }
+}
+
+impl Stream for WatchStream {
+    type Item = WatchReply;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<WatchReply>> {
+        if self.ended {
+            return Poll::Ready(None);
+        }
+        let next = self.replies.poll_next_unpin(cx);
+        if let Poll::Ready(Some(reply)) = &next {
+            // With its only watch gone the stream has nothing more to say.
+            self.ended = reply.canceled;
+        }
+        next
+    }
+}

@@ -1,0 +1,268 @@
+//! An object as it moves through the server in bulk.
+//!
+//! Stored bytes are JSON *without* a resource version: the version of an object
+//! is the store revision of its last change, known only once it is written. It
+//! is spliced in when an object is encoded, at a place found once when the
+//! object is decoded, so that serving an object is two copies and no parsing.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::str::FromStr;
+
+use bytes::{BufMut, Bytes, BytesMut};
+use serde::{Deserialize, Serialize};
+
+use crate::owner::OwnerReference;
+
+/// The revision of the store at which an object was last changed.
+///
+/// Clients must treat it as opaque; here it is the store's `mod_revision`.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
+pub struct ResourceVersion(pub u64);
+
+impl fmt::Display for ResourceVersion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl FromStr for ResourceVersion {
+    type Err = std::num::ParseIntError;
+
+    fn from_str(s: &str) -> Result<Self, Self::Err> {
+        s.parse().map(Self)
+    }
+}
+
+/// The metadata the machinery decides on.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ObjectMeta {
+    /// The name, unique within namespace and resource.
+    #[serde(deserialize_with = "null_is_default")]
+    pub name: String,
+    /// The namespace; empty at cluster scope.
+    #[serde(deserialize_with = "null_is_default")]
+    pub namespace: String,
+    /// The uid, unique over all time.
+    #[serde(deserialize_with = "null_is_default")]
+    pub uid: String,
+    /// How often the desired state changed.
+    #[serde(deserialize_with = "null_is_default")]
+    pub generation: i64,
+    /// The labels.
+    #[serde(deserialize_with = "null_is_default")]
+    pub labels: BTreeMap<String, String>,
+    /// When it was created, as written.
+    pub creation_timestamp: Option<String>,
+    /// Since when it is being deleted, as written.
+    pub deletion_timestamp: Option<String>,
+    /// The grace that deletion gives, in seconds.
+    pub deletion_grace_period_seconds: Option<i64>,
+    /// Who must act before it may go.
+    #[serde(deserialize_with = "null_is_default")]
+    pub finalizers: Vec<String>,
+    /// Whom it exists for.
+    #[serde(deserialize_with = "null_is_default")]
+    pub owner_references: Vec<OwnerReference>,
+}
+
+fn null_is_default<'de, D, T>(d: D) -> Result<T, D::Error>
+where
+    D: serde::Deserializer<'de>,
+    T: Default + Deserialize<'de>,
+{
+    Ok(Option::<T>::deserialize(d)?.unwrap_or_default())
+}
+
+/// Why stored bytes are no object.
+#[derive(Debug, thiserror::Error)]
+pub enum ObjectError {
+    /// The bytes are not JSON, or the metadata has a wrong type.
+    #[error("stored object cannot be decoded: {0}")]
+    Json(#[from] serde_json::Error),
+    /// There is no `metadata` object to write the version into.
+    #[error("stored object has no metadata")]
+    NoMetadata,
+}
+
+/// A stored object: facts decoded, the rest bytes. Cheap to share, never
+/// changed; put it behind an `Arc`.
+#[derive(Clone, Debug)]
+pub struct Object {
+    /// The store revision of this state.
+    pub resource_version: ResourceVersion,
+    /// The decoded metadata.
+    pub meta: ObjectMeta,
+    /// The values of the kind's selectable fields besides name and namespace,
+    /// in the kind's order.
+    pub fields: Vec<(&'static str, String)>,
+    /// JSON without a resource version.
+    body: Bytes,
+    /// Where in `body` the metadata's first member begins.
+    splice_at: usize,
+    /// Whether the metadata has members, and so a comma is needed.
+    comma: bool,
+}
+
+impl Object {
+    /// Decodes stored bytes.
+    pub fn decode(
+        body: Bytes,
+        resource_version: ResourceVersion,
+        fields: Vec<(&'static str, String)>,
+    ) -> Result<Self, ObjectError> {
+        #[derive(Deserialize)]
+        struct Shell<'a> {
+            #[serde(borrow)]
+            metadata: Option<&'a serde_json::value::RawValue>,
+        }
+        let shell: Shell<'_> = serde_json::from_slice(&body)?;
+        let raw = shell.metadata.ok_or(ObjectError::NoMetadata)?.get();
+        if !raw.starts_with('{') {
+            return Err(ObjectError::NoMetadata);
+        }
+        let meta: ObjectMeta = serde_json::from_str(raw)?;
+        // The raw value borrows from `body`, so its distance is its position.
+        let splice_at = raw.as_ptr() as usize - body.as_ptr() as usize + 1;
+        let comma = raw[1..].trim_start().as_bytes().first() != Some(&b'}');
+        Ok(Self {
+            resource_version,
+            meta,
+            fields,
+            body,
+            splice_at,
+            comma,
+        })
+    }
+
+    /// Returns the bytes as stored, without a resource version.
+    pub fn body(&self) -> &Bytes {
+        &self.body
+    }
+
+    /// Appends the object as a client sees it, resource version spliced in.
+    pub fn encode_json(&self, out: &mut BytesMut) {
+        self.encode_json_at(self.resource_version, out);
+    }
+
+    /// Appends the object under another version: a deletion is shown with the
+    /// last content and the revision of the delete.
+    pub fn encode_json_at(&self, version: ResourceVersion, out: &mut BytesMut) {
+        out.reserve(self.body.len() + 48);
+        out.put_slice(&self.body[..self.splice_at]);
+        out.put_slice(b"\"resourceVersion\":\"");
+        let mut digits = [0u8; 20];
+        let mut at = digits.len();
+        let mut n = version.0;
+        loop {
+            at -= 1;
+            // A digit always fits a byte.
+            digits[at] = b'0' + (n % 10) as u8;
+            n /= 10;
+            if n == 0 {
+                break;
+            }
+        }
+        out.put_slice(&digits[at..]);
+        out.put_u8(b'"');
+        if self.comma {
+            out.put_u8(b',');
+        }
+        out.put_slice(&self.body[self.splice_at..]);
+    }
+
+    /// Returns the object as a client sees it.
+    pub fn to_json(&self) -> Bytes {
+        let mut out = BytesMut::new();
+        self.encode_json(&mut out);
+        out.freeze()
+    }
+
+    /// Parses the object as a client sees it, for the few who change it.
+    pub fn to_value(&self) -> Result<serde_json::Value, serde_json::Error> {
+        let mut value: serde_json::Value = serde_json::from_slice(&self.body)?;
+        crate::value::set_metadata(
+            &mut value,
+            "resourceVersion",
+            self.resource_version.to_string(),
+        );
+        Ok(value)
+    }
+
+    /// Returns the value of a selectable field.
+    pub fn field(&self, name: &str) -> Option<&str> {
+        match name {
+            "metadata.name" => Some(&self.meta.name),
+            "metadata.namespace" => Some(&self.meta.namespace),
+            _ => self
+                .fields
+                .iter()
+                .find(|(f, _)| *f == name)
+                .map(|(_, v)| v.as_str()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn object(body: &'static str) -> Object {
+        Object::decode(
+            Bytes::from_static(body.as_bytes()),
+            ResourceVersion(42),
+            Vec::new(),
+        )
+        .unwrap()
+    }
+
+    #[test]
+    fn splices_the_version_into_the_metadata() {
+        for body in [
+            r#"{"kind":"X","metadata":{"name":"a","labels":{"metadata":"{"}},"spec":{"metadata":{}}}"#,
+            r#"{"metadata": { } }"#,
+            r#"{"spec":"\"metadata\":{","metadata":{"name":"b"}}"#,
+        ] {
+            let o = object(body);
+            let mut want: serde_json::Value = serde_json::from_str(body).unwrap();
+            want["metadata"]["resourceVersion"] = "42".into();
+            let got: serde_json::Value = serde_json::from_slice(&o.to_json()).unwrap();
+            assert_eq!(got, want, "{body}");
+            assert_eq!(o.to_value().unwrap(), want);
+        }
+    }
+
+    #[test]
+    fn decodes_what_decisions_need() {
+        let o = object(
+            r#"{"metadata":{"name":"a","namespace":"n","uid":"u","labels":null,"finalizers":["f"],"deletionTimestamp":"2026-01-01T00:00:00Z"}}"#,
+        );
+        assert_eq!(o.field("metadata.name"), Some("a"));
+        assert_eq!(o.meta.finalizers, ["f"]);
+        assert!(o.meta.deletion_timestamp.is_some());
+    }
+
+    #[test]
+    fn refuses_what_is_no_object() {
+        for bad in [
+            "",
+            "[]",
+            "{}",
+            r#"{"metadata":3}"#,
+            r#"{"metadata":{"name":3}}"#,
+        ] {
+            assert!(
+                Object::decode(
+                    Bytes::from_static(bad.as_bytes()),
+                    ResourceVersion(1),
+                    Vec::new()
+                )
+                .is_err(),
+                "{bad}"
+            );
+        }
+    }
+}
