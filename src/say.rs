@@ -14,8 +14,8 @@ pub(crate) fn error(error: &anyhow::Error) {
     let mut text = String::new();
     for cause in error.chain() {
         let cause = cause.to_string();
-        // Transparent wrappers repeat the words of what they wrap.
-        if !text.ends_with(&cause) {
+        // Many errors already say what caused them.
+        if !text.contains(&cause) {
             if !text.is_empty() {
                 text.push_str(": ");
             }

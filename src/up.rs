@@ -73,7 +73,7 @@ async fn up(args: Args, started: Instant) -> anyhow::Result<()> {
     let agent_options = agent_options(&args, &data_dir)?;
     agent::check_runtime(&agent_options)?;
 
-    let mut store = kvserver::Server::start(store_config(&args, &data_dir)).await?;
+    let mut store = start_store(&args, &data_dir).await?;
     let api = apiserver::Server::start(api_config(&args, &data_dir, &store)).await?;
     let kubeconfig = data_dir.join("kubeconfig");
     api.write_admin_kubeconfig(&kubeconfig)?;
@@ -120,6 +120,16 @@ fn data_dir(given: Option<&Path>) -> anyhow::Result<PathBuf> {
     }
 }
 
+async fn start_store(args: &Args, data_dir: &Path) -> anyhow::Result<kvserver::Running> {
+    match kvserver::Server::start(store_config(args, data_dir)).await {
+        // Its own words name the flag of `keelson kvstore`.
+        Err(kvserver::StartError::Listen { addr, source, .. }) => {
+            bail!("cannot listen on {addr}: {source}; choose another port with --store-port")
+        }
+        started => Ok(started?),
+    }
+}
+
 fn store_config(args: &Args, data_dir: &Path) -> kvserver::Config {
     let mut config = kvserver::Config::new(data_dir.join("store"));
     config.listen_client_urls = vec![format!("http://127.0.0.1:{}", args.store_port)];
@@ -133,6 +143,7 @@ fn api_config(args: &Args, data_dir: &Path, store: &kvserver::Running) -> apiser
     let store = apiserver::StoreSource::Embedded(store.handle.clone());
     let mut config = apiserver::Config::new(store, data_dir.join("pki"), args.port);
     config.bind.set_ip(args.bind_address);
+    config.port_flag = "--port";
     config.service_cidr = args.service_cluster_ip_range.clone();
     config
 }

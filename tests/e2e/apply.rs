@@ -96,9 +96,10 @@ fn the_schema_is_there_for_explain_validation_and_edit() {
     assert!(refused.contains("unknown field \"spec.containerz\""), "{refused}");
     assert!(k.fail("get pod a").contains("not found"));
 
-    k.run("create configmap c --from-literal=a=1");
-    let edited = k.output_of(&["edit", "configmap", "c", "--output=name"]);
-    drop(edited); // Without a terminal the editor is whatever EDITOR says; below it is sed.
+    k.run("create configmap c --from-literal=colour=red");
+    let edited = k.edit("configmap c", "s/red/blue/");
+    assert!(edited.contains("configmap/c edited"), "{edited}");
+    assert_eq!(k.run("get configmap c -o jsonpath={.data.colour}"), "blue");
     let resources = k.run("api-resources");
     for name in ["pods", "deployments", "leases", "events", "configmaps", "serviceaccounts"] {
         assert!(resources.contains(name), "{resources}");

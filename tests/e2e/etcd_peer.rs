@@ -17,7 +17,7 @@ fn serves_over(etcd: &Path, kubectl: &Path) {
         .args(["--listen-peer-urls", &peer, "--initial-advertise-peer-urls", &peer])
         .args(["--initial-cluster", &format!("a={peer}")]);
     let _etcd = Program::spawn(&mut command, &folder.path().join("etcd-stderr"));
-    let mut apiserver = Program::start(
+    let apiserver = Program::start(
         &folder.path().join("stderr"),
         &[
             "apiserver",
@@ -27,7 +27,8 @@ fn serves_over(etcd: &Path, kubectl: &Path) {
             &format!("--cert-dir={}", path("certs")),
         ],
     );
-    let kubeconfig = apiserver.line("kubeconfig");
+    apiserver.logged("serving the Kubernetes API");
+    let kubeconfig = path("certs/admin.kubeconfig");
     let start = |name: &str, args: &[&str]| {
         let mut all = vec![name, "--kubeconfig", &kubeconfig];
         all.extend(args);
@@ -35,7 +36,7 @@ fn serves_over(etcd: &Path, kubectl: &Path) {
     };
     let _controllers = start("controllers", &[]);
     let _scheduler = start("scheduler", &[]);
-    let mut kubelet = start("kubelet", &["--root-dir", &path("kubelet"), "--port=0", "--node-name=n1"]);
+    let mut kubelet = start("kubelet", &["--root-dir", &path("kubelet"), "--port=0", "--hostname-override=n1"]);
 
     let k = Kubectl::new(kubectl, Path::new(&kubeconfig), folder.path());
     until("a ready node", || {

@@ -65,6 +65,8 @@ pub(crate) struct Program {
     lines: Receiver<String>,
     seen: Vec<String>,
     stderr: PathBuf,
+    /// Where in the file this run's errors begin; a restart appends.
+    stderr_from: usize,
 }
 
 impl Program {
@@ -76,6 +78,7 @@ impl Program {
     /// Starts any command likewise.
     pub(crate) fn spawn(command: &mut Command, stderr: &Path) -> Self {
         let errors = fs::OpenOptions::new().create(true).append(true).open(stderr).unwrap();
+        let stderr_from = usize::try_from(errors.metadata().unwrap().len()).unwrap();
         let mut child = command
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
@@ -91,7 +94,7 @@ impl Program {
                 }
             }
         });
-        Self { child, lines, seen: Vec::new(), stderr: stderr.to_owned() }
+        Self { child, lines, seen: Vec::new(), stderr: stderr.to_owned(), stderr_from }
     }
 
     /// Waits for a line of standard output that starts so; returns the rest.
@@ -112,9 +115,18 @@ impl Program {
         }
     }
 
-    /// Returns what went to standard error so far.
+    /// Waits for a line of the log that contains this, and returns it.
+    pub(crate) fn logged(&self, words: &str) -> String {
+        until(&format!("{words:?} in the log"), || {
+            let log = self.errors();
+            log.lines().find(|l| l.contains(words)).map(str::to_owned).ok_or_else(|| tail(&log))
+        })
+    }
+
+    /// Returns what this run wrote to standard error so far.
     pub(crate) fn errors(&self) -> String {
-        fs::read_to_string(&self.stderr).unwrap_or_default()
+        let bytes = fs::read(&self.stderr).unwrap_or_default();
+        String::from_utf8_lossy(bytes.get(self.stderr_from..).unwrap_or_default()).into_owned()
     }
 
     pub(crate) fn pid(&self) -> u32 {
@@ -295,6 +307,21 @@ impl Kubectl {
         let out = self.output_of(args);
         let errors = String::from_utf8_lossy(&out.stderr).into_owned();
         assert!(out.status.success(), "kubectl {args:?}: {errors}");
+        String::from_utf8_lossy(&out.stdout).into_owned()
+    }
+
+    /// Runs `kubectl edit` with sed as the editor.
+    pub(crate) fn edit(&self, what: &str, sed: &str) -> String {
+        let out = Command::new(&self.program)
+            .arg("edit")
+            .args(what.split_whitespace())
+            .env("KUBECONFIG", &self.kubeconfig)
+            .env("HOME", &self.home)
+            .env("KUBE_EDITOR", format!("sed -i {sed}"))
+            .stdin(Stdio::null())
+            .output()
+            .unwrap();
+        assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
         String::from_utf8_lossy(&out.stdout).into_owned()
     }
 

@@ -79,7 +79,9 @@ fn uids_and_versions_survive_and_nothing_strays() {
     k.running("app=web", 2);
     let before = uids(&k);
     let version = |k: &crate::harness::Kubectl| -> u64 {
-        k.run("get namespaces -o jsonpath={.metadata.resourceVersion}").parse().unwrap()
+        let list = k.run("get --raw /api/v1/namespaces?limit=1");
+        let list: serde_json::Value = serde_json::from_str(&list).unwrap();
+        list["metadata"]["resourceVersion"].as_str().unwrap().parse().unwrap()
     };
     let version_before = version(&k);
     cluster.program.kill();

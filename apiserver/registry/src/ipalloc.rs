@@ -9,6 +9,8 @@
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+use serde_json::{Value, json};
+
 /// The most addresses of a range that are used, as upstream: a larger IPv6
 /// range is cut.
 pub const MAX_ADDRESSES: u128 = 1 << 20;
@@ -134,6 +136,17 @@ impl IpRange {
     }
 }
 
+/// Gives a service its address, and the families that follow from it.
+pub fn assign(service: &mut Value, ip: IpAddr) {
+    let family = if ip.is_ipv4() { "IPv4" } else { "IPv6" };
+    let spec = meta::value::object_mut(service, "spec");
+    spec.insert("clusterIP".to_owned(), Value::from(ip.to_string()));
+    spec.insert("clusterIPs".to_owned(), json!([ip.to_string()]));
+    spec.insert("ipFamilies".to_owned(), json!([family]));
+    spec.entry("ipFamilyPolicy")
+        .or_insert_with(|| json!("SingleStack"));
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -182,6 +195,17 @@ mod tests {
             Err(IpError::NotInRange)
         );
         assert_eq!(range.claim(ip("10.96.255.1"), &in_use), Ok(()));
+    }
+
+    #[test]
+    fn an_address_brings_its_family() {
+        let mut service = json!({"spec": {"type": "ClusterIP"}});
+        assign(&mut service, ip("fd00::5"));
+        assert_eq!(
+            service["spec"],
+            json!({"type": "ClusterIP", "clusterIP": "fd00::5", "clusterIPs": ["fd00::5"],
+                "ipFamilies": ["IPv6"], "ipFamilyPolicy": "SingleStack"})
+        );
     }
 
     #[test]

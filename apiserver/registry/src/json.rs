@@ -74,12 +74,19 @@ pub fn decode_yaml(bytes: &[u8], limit: usize) -> Result<Decoded, DecodeError> {
             max_total_replayed_events: MAX_YAML_NODES,
         },
         duplicate_keys: serde_saphyr::DuplicateKeyPolicy::LastWins,
-        // `yes` and `on` are booleans to the YAML reader kubectl uses as well.
+        // As YAML 1.1, which upstream reads: `yes` and `on` are booleans, and
+        // the file mode 0644 is octal.
         strict_booleans: false,
+        legacy_octal_numbers: true,
     };
     let decoded: Body = serde_saphyr::from_slice_with_options(bytes, options)
-        .map_err(|e| DecodeError::Yaml(e.to_string()))?;
+        .map_err(|e| DecodeError::Yaml(first_line(&e.to_string())))?;
     Ok(decoded.0)
+}
+
+/// Drops the drawing of the place, which the reader adds in further lines.
+fn first_line(text: &str) -> String {
+    text.lines().next().unwrap_or_default().to_owned()
 }
 
 fn check_size(bytes: &[u8], limit: usize) -> Result<(), DecodeError> {
@@ -266,6 +273,8 @@ mod tests {
             decoded.value,
             json!({"a":1,"b":[{"c":"x"},true,null,1.5,"2"],"8080":"z"})
         );
+        let decoded = decode_yaml(b"mode: 0644\nyes: on\n", LIMIT).unwrap();
+        assert_eq!(decoded.value, json!({"mode": 420, "yes": true}));
         let decoded = decode_yaml(b"a:\n  b: 1\n  b: 2\n", LIMIT).unwrap();
         assert_eq!(decoded.value, json!({"a":{"b":2}}));
         assert_eq!(decoded.duplicates, ["a.b"]);

@@ -7,6 +7,7 @@
 //!
 //! Limit: at most [`MAX_UNKNOWN`] unknown fields are reported; all are pruned.
 
+use jiff::Timestamp;
 use meta::GroupVersionKind;
 use meta::quantity::{Quantity, QuantityError};
 use serde_json::Value;
@@ -118,6 +119,10 @@ impl<'v> Walk<'v> {
         }
     }
 
+    fn error_text(&self, expected: &'static str) -> TypeError {
+        self.error(&Value::String(String::new()), expected)
+    }
+
     fn definition(&mut self, id: DefId, value: &'v mut Value) -> Result<(), TypeError> {
         let definition = self.table.get(id);
         if definition.fields.is_empty() {
@@ -192,6 +197,16 @@ impl<'v> Walk<'v> {
                 }
                 Ok(())
             }
+            (Type::DateTime | Type::MicroTime, Value::String(text)) => {
+                // Stored in UTC and with a fixed number of digits: clients written
+                // in Go cannot read a MicroTime with any other.
+                let time = parse_time(text).ok_or_else(|| self.error_text("time.Time"))?;
+                *text = match ty {
+                    Type::MicroTime => meta::time::format_micro(time),
+                    _ => meta::time::format(time),
+                };
+                Ok(())
+            }
             (scalar, found) => match mismatch(scalar, found) {
                 Some(expected) => Err(self.error(found, expected)),
                 None => Ok(()),
@@ -205,15 +220,12 @@ fn mismatch(ty: &Type, value: &Value) -> Option<&'static str> {
     let (fits, expected) = match ty {
         Type::String => (value.is_string(), "string"),
         Type::Byte => (value.as_str().is_some_and(is_base64), "[]byte"),
-        Type::DateTime => (value.as_str().is_some_and(is_time), "time.Time"),
-        Type::Int32 => (
-            value.as_i64().is_some_and(|n| i32::try_from(n).is_ok()),
-            "int32",
-        ),
+        Type::DateTime | Type::MicroTime => (false, "time.Time"),
+        Type::Int32 => (is_int32(value), "int32"),
         Type::Int64 => (value.is_i64(), "int64"),
         Type::Number => (value.is_number(), "float64"),
         Type::Boolean => (value.is_boolean(), "bool"),
-        Type::IntOrString => (value.is_string() || value.is_i64(), "intstr.IntOrString"),
+        Type::IntOrString => (value.is_string() || is_int32(value), "intstr.IntOrString"),
         Type::Quantity => (value.is_string() || value.is_number(), "resource.Quantity"),
         Type::Object | Type::Map(_) => (value.is_object(), "map[string]interface {}"),
         Type::Array(_) => (value.is_array(), "[]interface {}"),
@@ -233,8 +245,35 @@ fn is_base64(text: &str) -> bool {
     STANDARD.decode(text).is_ok()
 }
 
-fn is_time(text: &str) -> bool {
-    meta::time::parse(text).is_some()
+fn is_int32(value: &Value) -> bool {
+    value.as_i64().is_some_and(|n| i32::try_from(n).is_ok())
+}
+
+/// Parses a time in the one form that Go reads: `2006-01-02T15:04:05Z`, with an
+/// optional fraction, and an offset in place of `Z`.
+fn parse_time(text: &str) -> Option<Timestamp> {
+    const SHAPE: &[u8] = b"0000-00-00T00:00:00";
+    let (head, tail) = text.as_bytes().split_at_checked(SHAPE.len())?;
+    let fits = |bytes: &[u8], shape: &[u8]| {
+        bytes.len() == shape.len()
+            && bytes.iter().zip(shape).all(|(b, s)| match s {
+                b'0' => b.is_ascii_digit(),
+                other => b == other,
+            })
+    };
+    let zone = match tail.strip_prefix(b".") {
+        Some(fraction) => {
+            let digits = fraction.iter().take_while(|b| b.is_ascii_digit()).count();
+            fraction.get(digits..).filter(|_| digits > 0)?
+        }
+        None => tail,
+    };
+    let offset = zone == b"Z" || fits(zone, b"+00:00") || fits(zone, b"-00:00");
+    if fits(head, SHAPE) && offset {
+        meta::time::parse(text)
+    } else {
+        None
+    }
 }
 
 /// Returns what Go makes of a `null` inside a list or a map.
@@ -242,7 +281,7 @@ fn zero(table: &Table, ty: &Type) -> Value {
     match ty {
         Type::Any => Value::Null,
         Type::String | Type::Byte => Value::from(""),
-        Type::DateTime => Value::Null,
+        Type::DateTime | Type::MicroTime => Value::Null,
         Type::Int32 | Type::Int64 | Type::IntOrString => Value::from(0),
         Type::Quantity => Value::from("0"),
         Type::Number => Value::from(0.0),
@@ -329,7 +368,21 @@ mod tests {
         assert!(conform(secret, &mut json!({"data": {"a": "YQ=="}})).is_ok());
         assert!(conform(secret, &mut json!({"data": {"a": "%"}})).is_err());
         let time = |t: &str| conform(pod(), &mut json!({"metadata": {"creationTimestamp": t}}));
-        assert!(time("2026-01-01T00:00:00Z").is_ok() && time("now").is_err());
+        assert!(time("2026-01-01T00:00:00Z").is_ok());
+        for bad in [
+            "now",
+            "2026-01-01",
+            "2026-01-01T00:00Z",
+            "2026-01-01T00:00:00",
+            "2026-13-01T00:00:00Z",
+            "2026-01-01t00:00:00z",
+            "2026-01-01T00:00:00.Z",
+            "2026-01-01T00:00:00+00",
+            "2026-01-01T00:00:00Z[UTC]",
+            "é",
+        ] {
+            assert!(time(bad).is_err(), "{bad}");
+        }
         let mut limits = json!({"spec": {"containers": [
             {"resources": {"limits": {"cpu": 1, "memory": "1Gi"}},
              "livenessProbe": {"httpGet": {"port": "http"}}}]}});
@@ -346,6 +399,20 @@ mod tests {
         limits["spec"]["containers"][0]["resources"]["limits"]["cpu"] = json!("2");
         limits["spec"]["containers"][0]["livenessProbe"]["httpGet"]["port"] = json!(true);
         assert!(conform(pod(), &mut limits).is_err());
+    }
+
+    #[test]
+    fn times_are_stored_in_one_form() {
+        let lease = table().id("io.k8s.api.coordination.v1.Lease").unwrap();
+        let mut value = json!({"metadata": {"creationTimestamp": "2026-01-01T02:00:00.75+02:00"},
+            "spec": {"renewTime": "2026-01-01T00:00:00Z", "acquireTime": "2026-01-01T00:00:00.1234567-01:00"}});
+        conform(lease, &mut value).unwrap();
+        assert_eq!(
+            value["metadata"]["creationTimestamp"],
+            "2026-01-01T00:00:00Z"
+        );
+        assert_eq!(value["spec"]["renewTime"], "2026-01-01T00:00:00.000000Z");
+        assert_eq!(value["spec"]["acquireTime"], "2026-01-01T01:00:00.123456Z");
     }
 
     #[test]

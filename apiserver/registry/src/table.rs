@@ -28,8 +28,10 @@ pub enum Type {
     String,
     /// A base64 string.
     Byte,
-    /// An RFC 3339 time.
+    /// An RFC 3339 time, of whole seconds.
     DateTime,
+    /// An RFC 3339 time with six digits of fraction.
+    MicroTime,
     /// A 32-bit integer.
     Int32,
     /// A 64-bit integer.
@@ -247,6 +249,7 @@ fn parse_type(code: &str, by_name: &BTreeMap<&'static str, DefId>) -> Type {
         b"s" => Type::String,
         b"y" => Type::Byte,
         b"t" => Type::DateTime,
+        b"u" => Type::MicroTime,
         b"i" => Type::Int32,
         b"l" => Type::Int64,
         b"n" => Type::Number,

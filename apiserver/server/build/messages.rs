@@ -7,19 +7,29 @@ use std::error::Error;
 pub fn describe(package: &str, file: &syn::File) -> Result<String, Box<dyn Error>> {
     let mut out = String::new();
     for item in &file.items {
-        let syn::Item::Struct(item) = item else { continue };
-        out.push_str(&format!("M\t{package}.{}\n", normalise(&item.ident.to_string())));
+        let syn::Item::Struct(item) = item else {
+            continue;
+        };
+        out.push_str(&format!(
+            "M\t{package}.{}\n",
+            normalise(&item.ident.to_string())
+        ));
         for field in &item.fields {
             let Some(name) = &field.ident else { continue };
             let attribute = field.attrs.iter().find(|a| a.path().is_ident("prost"));
             let Some(attribute) = attribute else { continue };
-            let syn::Meta::List(list) = &attribute.meta else { continue };
+            let syn::Meta::List(list) = &attribute.meta else {
+                continue;
+            };
             let facts = list.tokens.to_string();
             let number = quoted(&facts, "tag").ok_or_else(|| format!("{name} has no tag"))?;
             let repeated = if facts.contains("repeated") { "r" } else { "" };
             let ty = wire_type(package, &facts, &field.ty)?;
             let name = name.to_string();
-            out.push_str(&format!("F\t{number}\t{repeated}\t{ty}\t{}\n", name.trim_start_matches("r#")));
+            out.push_str(&format!(
+                "F\t{number}\t{repeated}\t{ty}\t{}\n",
+                name.trim_start_matches("r#")
+            ));
         }
     }
     Ok(out)
@@ -56,7 +66,9 @@ fn quoted(facts: &str, name: &str) -> Option<String> {
 
 /// Returns the full name of the innermost type of a field.
 fn reference(package: &str, ty: &syn::Type) -> Option<String> {
-    let syn::Type::Path(path) = ty else { return None };
+    let syn::Type::Path(path) = ty else {
+        return None;
+    };
     let last = path.path.segments.last()?;
     if let syn::PathArguments::AngleBracketed(arguments) = &last.arguments {
         let inner = arguments.args.iter().rev().find_map(|a| match a {
@@ -66,7 +78,12 @@ fn reference(package: &str, ty: &syn::Type) -> Option<String> {
         return reference(package, inner);
     }
     let mut at: Vec<String> = package.split('.').map(str::to_owned).collect();
-    let segments: Vec<String> = path.path.segments.iter().map(|s| s.ident.to_string()).collect();
+    let segments: Vec<String> = path
+        .path
+        .segments
+        .iter()
+        .map(|s| s.ident.to_string())
+        .collect();
     let (name, modules) = segments.split_last()?;
     for module in modules {
         match module.as_str() {

@@ -1,5 +1,5 @@
-//! Serves the API over a store in memory or, given a directory, over the
-//! embedded store: `serve <cert-dir> [port] [data-dir]`.
+//! Serves the API over a store in memory, the embedded store or an etcd:
+//! `serve <cert-dir> [port] [data-dir | http://etcd:2379]`.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -14,16 +14,26 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         .with_writer(std::io::stderr)
         .init();
     let mut args = std::env::args().skip(1);
-    let cert_dir = PathBuf::from(args.next().ok_or("usage: serve <cert-dir> [port] [data-dir]")?);
+    let cert_dir = PathBuf::from(
+        args.next()
+            .ok_or("usage: serve <cert-dir> [port] [data-dir]")?,
+    );
     let port = args.next().map_or(Ok(0), |p| p.parse())?;
     let started = std::time::Instant::now();
-    let member = match args.next() {
-        Some(dir) => Some(kvserver::Server::start(kvserver::Config::new(dir)).await?),
-        None => None,
-    };
-    let store = match &member {
-        Some(member) => StoreSource::Embedded(member.handle.clone()),
+    let place = args.next();
+    let mut member = None;
+    let store = match place {
         None => StoreSource::Other(Arc::new(MemoryStore::default())),
+        Some(url) if url.starts_with("http") => StoreSource::Etcd {
+            endpoints: vec![url],
+            tls: None,
+        },
+        Some(dir) => {
+            let running = kvserver::Server::start(kvserver::Config::new(dir)).await?;
+            let handle = running.handle.clone();
+            member = Some(running);
+            StoreSource::Embedded(handle)
+        }
     };
     let running = Server::start(Config::new(store, &cert_dir, port)).await?;
     let kubeconfig = cert_dir.join("admin.kubeconfig");

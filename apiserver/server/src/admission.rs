@@ -69,10 +69,16 @@ pub(crate) fn may_delete(target: &Target, name: &str) -> Result<(), Status> {
 }
 
 async fn namespace_lifecycle(api: &Api, target: &Target, object: &Value) -> Result<(), Status> {
-    let Some(namespace) = target.ns() else { return Ok(()) };
+    let Some(namespace) = target.ns() else {
+        return Ok(());
+    };
     // From the store itself: the cache may not have seen yet that the namespace
     // was created, or that its deletion began.
-    let found = api.core("namespaces")?.store.get(None, namespace, ReadVersion::Unset).await?;
+    let found = api
+        .core("namespaces")?
+        .store
+        .get(None, namespace, ReadVersion::Unset)
+        .await?;
     if found.meta.deletion_timestamp.is_none() {
         return Ok(());
     }
@@ -80,8 +86,9 @@ async fn namespace_lifecycle(api: &Api, target: &Target, object: &Value) -> Resu
         "" => value::str_at(object, "metadata.generateName"),
         name => name,
     };
-    let why =
-        format!("unable to create new content in namespace {namespace} because it is being terminated");
+    let why = format!(
+        "unable to create new content in namespace {namespace} because it is being terminated"
+    );
     let mut status = Status::forbidden(&target.kind().group_resource(), name, &why);
     debug_assert_eq!(status.reason, Reason::Forbidden);
     status.details_mut().causes.push(Cause {

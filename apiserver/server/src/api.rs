@@ -86,9 +86,16 @@ impl Api {
                     continue;
                 }
                 let store = stores.entry(kind.storage_prefix).or_insert_with(|| {
-                    ResourceStore::start(parts.store.clone(), config(kind, parts.event_ttl_seconds), parts.storage.clone())
+                    ResourceStore::start(
+                        parts.store.clone(),
+                        config(kind, parts.event_ttl_seconds),
+                        parts.storage.clone(),
+                    )
                 });
-                let resource = Resource { kind, store: store.clone() };
+                let resource = Resource {
+                    kind,
+                    store: store.clone(),
+                };
                 resources.insert((kind.group, kind.version, kind.plural), resource);
             }
         }
@@ -118,6 +125,16 @@ impl Api {
             .ok_or_else(|| Status::internal(format!("resource {plural} is not registered")))
     }
 
+    /// Returns every resource's storage, once each.
+    pub(crate) fn stores(&self) -> Vec<Arc<ResourceStore>> {
+        let by_prefix: BTreeMap<&str, &Arc<ResourceStore>> = self
+            .resources
+            .values()
+            .map(|r| (r.kind.storage_prefix, &r.store))
+            .collect();
+        by_prefix.into_values().cloned().collect()
+    }
+
     /// Waits until every cache is filled.
     pub(crate) async fn caches_ready(&self) {
         for resource in self.resources.values() {
@@ -145,7 +162,11 @@ fn config(kind: &'static Kind, event_ttl_seconds: u64) -> ResourceConfig {
         selectable,
         // Every kubelet watches the pods of its node: the one watch that must
         // not cost work for other nodes' pods.
-        index_field: kind.selectable.iter().copied().find(|f| *f == "spec.nodeName"),
+        index_field: kind
+            .selectable
+            .iter()
+            .copied()
+            .find(|f| *f == "spec.nodeName"),
         ttl: (kind.ttl_seconds > 0).then_some(event_ttl_seconds),
     }
 }
@@ -182,12 +203,20 @@ impl Target {
         if r.namespace.is_some() && !kind.namespaced && !in_itself {
             return Err(Status::no_such_path());
         }
-        let name = r.name.clone().filter(|_| r.name_in_path).unwrap_or_default();
+        let name = r
+            .name
+            .clone()
+            .filter(|_| r.name_in_path)
+            .unwrap_or_default();
         if kind.namespaced && r.namespace.is_none() && !name.is_empty() {
             return Err(Status::no_such_path());
         }
         let namespace = r.namespace.clone().filter(|_| kind.namespaced);
-        Ok(Self { resource, namespace, name })
+        Ok(Self {
+            resource,
+            namespace,
+            name,
+        })
     }
 
     /// Returns the kind.

@@ -39,7 +39,11 @@ impl UserInfo {
         if !groups.iter().any(|g| g == AUTHENTICATED) {
             groups.push(AUTHENTICATED.to_owned());
         }
-        Self { name: name.into(), uid: String::new(), groups }
+        Self {
+            name: name.into(),
+            uid: String::new(),
+            groups,
+        }
     }
 
     /// Creates the identity of a component that runs inside this process and
@@ -102,11 +106,17 @@ impl Tokens {
                 return Err(format!("line {}: needs token,user,uid", number + 1));
             };
             if token.is_empty() || name.is_empty() {
-                return Err(format!("line {}: token and user must not be empty", number + 1));
+                return Err(format!(
+                    "line {}: token and user must not be empty",
+                    number + 1
+                ));
             }
             let groups = columns.next().unwrap_or_default().trim_matches('"');
             let groups = groups.split(',').map(str::trim).filter(|g| !g.is_empty());
-            let user = UserInfo { uid: uid.to_owned(), ..UserInfo::new(name, groups) };
+            let user = UserInfo {
+                uid: uid.to_owned(),
+                ..UserInfo::new(name, groups)
+            };
             tokens.insert(token.to_owned(), user);
         }
         Ok(Self(tokens))
@@ -155,18 +165,29 @@ mod tests {
         if let Some(value) = authorization {
             headers.insert(AUTHORIZATION, value.parse().unwrap());
         }
-        authenticate(peer, &headers, &tokens, 1000).map(|u| u.map(|u| u.name)).map_err(|s| s.code)
+        authenticate(peer, &headers, &tokens, 1000)
+            .map(|u| u.map(|u| u.name))
+            .map_err(|s| s.code)
     }
 
     #[test]
     fn identities() {
-        let bob = |not_after| Peer::Certificate { user: UserInfo::new("bob", ["dev"]), not_after };
+        let bob = |not_after| Peer::Certificate {
+            user: UserInfo::new("bob", ["dev"]),
+            not_after,
+        };
         assert_eq!(ask(&bob(2000), None), Ok(Some("bob".into())));
         assert_eq!(ask(&bob(999), None), Err(401), "expired while connected");
         assert_eq!(ask(&Peer::BadCertificate, None), Err(401));
         assert_eq!(ask(&Peer::Anonymous, None), Ok(None));
-        assert_eq!(ask(&Peer::Anonymous, Some("Bearer secret")), Ok(Some("alice".into())));
-        assert_eq!(ask(&Peer::BadCertificate, Some("bearer secret")), Ok(Some("alice".into())));
+        assert_eq!(
+            ask(&Peer::Anonymous, Some("Bearer secret")),
+            Ok(Some("alice".into()))
+        );
+        assert_eq!(
+            ask(&Peer::BadCertificate, Some("bearer secret")),
+            Ok(Some("alice".into()))
+        );
         for bad in ["Bearer wrong", "Basic secret", "secret", ""] {
             assert_eq!(ask(&Peer::Anonymous, Some(bad)), Err(401), "{bad}");
         }

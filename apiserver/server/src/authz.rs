@@ -57,7 +57,12 @@ const fn rule(
     resources: &'static [&'static str],
     scope: Scope,
 ) -> Rule {
-    Rule { subject, verbs, resources, scope }
+    Rule {
+        subject,
+        verbs,
+        resources,
+        scope,
+    }
 }
 
 /// Every permission there is, besides `system:masters`.
@@ -73,25 +78,57 @@ const RULES: &[Rule] = &[
     ),
     rule(MANAGER, ALL, ALL, Scope::All),
     rule(SCHEDULER, READ, ALL, Scope::All),
-    rule(SCHEDULER, &["create"], &["/bindings", "/pods/binding"], Scope::All),
+    rule(
+        SCHEDULER,
+        &["create"],
+        &["/bindings", "/pods/binding"],
+        Scope::All,
+    ),
     rule(SCHEDULER, &["delete"], &["/pods"], Scope::All),
-    rule(SCHEDULER, &["update", "patch"], &["/pods/status"], Scope::All),
-    rule(SCHEDULER, &["create", "update", "patch"], EVENTS, Scope::All),
+    rule(
+        SCHEDULER,
+        &["update", "patch"],
+        &["/pods/status"],
+        Scope::All,
+    ),
+    rule(
+        SCHEDULER,
+        &["create", "update", "patch"],
+        EVENTS,
+        Scope::All,
+    ),
     rule(SCHEDULER, ALL, &["coordination.k8s.io/leases"], Scope::All),
     rule(
         NODES,
         READ,
-        &["/pods", "/nodes", "/services", "/namespaces", "/configmaps", "/secrets"],
+        &[
+            "/pods",
+            "/nodes",
+            "/services",
+            "/namespaces",
+            "/configmaps",
+            "/secrets",
+        ],
         Scope::All,
     ),
     rule(NODES, READ, &["/serviceaccounts"], Scope::All),
     rule(NODES, &["create"], &["/nodes"], Scope::All),
-    rule(NODES, &["update", "patch", "delete"], &["/nodes", "/nodes/status"], Scope::OwnNode),
+    rule(
+        NODES,
+        &["update", "patch", "delete"],
+        &["/nodes", "/nodes/status"],
+        Scope::OwnNode,
+    ),
     rule(NODES, &["create", "delete"], &["/pods"], Scope::All),
     rule(NODES, &["update", "patch"], &["/pods/status"], Scope::All),
     rule(NODES, &["create"], &["/pods/eviction"], Scope::All),
     rule(NODES, &["create", "update", "patch"], EVENTS, Scope::All),
-    rule(NODES, &["create"], &["coordination.k8s.io/leases"], Scope::All),
+    rule(
+        NODES,
+        &["create"],
+        &["coordination.k8s.io/leases"],
+        Scope::All,
+    ),
     rule(
         NODES,
         &["get", "update", "patch", "delete"],
@@ -164,14 +201,18 @@ pub(crate) fn forbidden(user: &UserInfo, verb: &str, r: &ResourceRequest) -> Sta
         Some(ns) => format!("in the namespace {ns:?}"),
         None => "at the cluster scope".to_owned(),
     };
-    let why = format!(
-        "User {name:?} cannot {verb} resource {resource:?} in API group {group:?} {place}"
-    );
-    Status::forbidden(&r.group_resource(), r.name.as_deref().unwrap_or_default(), &why)
+    let why =
+        format!("User {name:?} cannot {verb} resource {resource:?} in API group {group:?} {place}");
+    Status::forbidden(
+        &r.group_resource(),
+        r.name.as_deref().unwrap_or_default(),
+        &why,
+    )
 }
 
 fn under(path: &str, root: &str) -> bool {
-    path.strip_prefix(root).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+    path.strip_prefix(root)
+        .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
 #[cfg(test)]
@@ -206,7 +247,13 @@ mod tests {
             ask(&u, "GET", "/metrics").unwrap_err(),
             "forbidden: User \"u\" cannot get path \"/metrics\""
         );
-        for open in ["/version", "/apis", "/api/v1", "/openapi/v3/apis/apps/v1", "/livez/ping"] {
+        for open in [
+            "/version",
+            "/apis",
+            "/api/v1",
+            "/openapi/v3/apis/apps/v1",
+            "/livez/ping",
+        ] {
             assert_eq!(ask(&u, "GET", open), Ok(()), "{open}");
         }
     }
@@ -218,8 +265,16 @@ mod tests {
             ("GET", "/api/v1/pods", true),
             ("PATCH", "/api/v1/nodes/n1/status", true),
             ("PATCH", "/api/v1/nodes/n2/status", false),
-            ("PUT", "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/n1", true),
-            ("PUT", "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/n2", false),
+            (
+                "PUT",
+                "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/n1",
+                true,
+            ),
+            (
+                "PUT",
+                "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/n2",
+                false,
+            ),
             ("PATCH", "/api/v1/namespaces/a/pods/p/status", true),
             ("PUT", "/api/v1/namespaces/a/pods/p", false),
             ("DELETE", "/apis/apps/v1/namespaces/a/deployments/d", false),

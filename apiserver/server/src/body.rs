@@ -21,7 +21,9 @@ pub const JSON: &str = "application/json";
 
 /// Boxes a body that is known whole.
 pub fn full(bytes: impl Into<Bytes>) -> BoxBody {
-    Full::new(bytes.into()).map_err(|e: Infallible| match e {}).boxed_unsync()
+    Full::new(bytes.into())
+        .map_err(|e: Infallible| match e {})
+        .boxed_unsync()
 }
 
 /// Boxes a body that comes in parts.
@@ -33,10 +35,16 @@ where
 }
 
 /// Builds a response with a whole body.
-pub fn respond(code: StatusCode, content_type: &'static str, bytes: impl Into<Bytes>) -> Response<BoxBody> {
+pub fn respond(
+    code: StatusCode,
+    content_type: &'static str,
+    bytes: impl Into<Bytes>,
+) -> Response<BoxBody> {
     let mut response = Response::new(full(bytes));
     *response.status_mut() = code;
-    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
+    response
+        .headers_mut()
+        .insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
     response
 }
 
@@ -47,7 +55,9 @@ pub fn failure(status: &Status) -> Response<BoxBody> {
     let mut response = respond(code, JSON, bytes);
     let retry = status.details.as_ref().map_or(0, |d| d.retry_after_seconds);
     if retry > 0 {
-        response.headers_mut().insert(http::header::RETRY_AFTER, HeaderValue::from(retry));
+        response
+            .headers_mut()
+            .insert(http::header::RETRY_AFTER, HeaderValue::from(retry));
     }
     response
 }

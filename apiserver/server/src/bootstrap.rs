@@ -61,7 +61,13 @@ async fn create_all(api: &Arc<Api>, port: u16) -> Result<(), String> {
             "ports": [{"name": "https", "port": 443, "protocol": "TCP", "targetPort": port}],
         },
     });
-    ensure(api, "/api/v1/namespaces/default/services", "kubernetes", service).await
+    ensure(
+        api,
+        "/api/v1/namespaces/default/services",
+        "kubernetes",
+        service,
+    )
+    .await
 }
 
 async fn ensure(api: &Arc<Api>, path: &str, name: &str, object: Value) -> Result<(), String> {
@@ -94,6 +100,11 @@ async fn call(
     let user = UserInfo::component("system:apiserver");
     let response = api.clone().handle(Peer::InProcess(user), request).await;
     let code = response.status();
-    let bytes = response.into_body().collect().await.map_err(|e| e.to_string())?.to_bytes();
+    let bytes = response
+        .into_body()
+        .collect()
+        .await
+        .map_err(|e| e.to_string())?
+        .to_bytes();
     Ok((code, String::from_utf8_lossy(&bytes).into_owned()))
 }

@@ -51,6 +51,9 @@ pub struct Args {
     /// How long events are kept, in seconds or as 1h30m.
     #[arg(long, default_value = "1h", value_parser = parse_duration)]
     pub event_ttl: Duration,
+    /// How often the store's history is compacted; 0 leaves it to others.
+    #[arg(long, default_value = "5m", value_parser = parse_duration)]
+    pub etcd_compaction_interval: Duration,
     /// Where to write the administrator's kubeconfig
     /// [default: admin.kubeconfig in --cert-dir].
     #[arg(long)]
@@ -79,14 +82,18 @@ pub enum RunError {
 
 /// Runs the server until SIGINT or SIGTERM.
 pub fn run(args: Args) -> Result<(), RunError> {
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()?;
     runtime.block_on(serve(args))
 }
 
 async fn serve(args: Args) -> Result<(), RunError> {
     use tokio::signal::unix::{SignalKind, signal};
-    let (mut interrupt, mut terminate) =
-        (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
+    let (mut interrupt, mut terminate) = (
+        signal(SignalKind::interrupt())?,
+        signal(SignalKind::terminate())?,
+    );
     let kubeconfig = args.kubeconfig_out.clone();
     let kubeconfig = kubeconfig.unwrap_or_else(|| args.cert_dir.join("admin.kubeconfig"));
     let running: Running = tokio::select! {
@@ -108,10 +115,12 @@ async fn serve(args: Args) -> Result<(), RunError> {
 /// Reads a PEM file that a flag names.
 fn pem(flag: &'static str, path: Option<PathBuf>) -> Result<Option<Vec<u8>>, StartError> {
     let Some(path) = path else { return Ok(None) };
-    std::fs::read(&path).map(Some).map_err(|e| StartError::Setting {
-        flag,
-        reason: format!("{}: {e}", path.display()),
-    })
+    std::fs::read(&path)
+        .map(Some)
+        .map_err(|e| StartError::Setting {
+            flag,
+            reason: format!("{}: {e}", path.display()),
+        })
 }
 
 fn config(args: Args) -> Result<Config, StartError> {
@@ -121,7 +130,10 @@ fn config(args: Args) -> Result<Config, StartError> {
         key_pem: pem("--etcd-keyfile", args.etcd_keyfile)?,
     };
     let tls = (tls.ca_pem.is_some() || tls.cert_pem.is_some()).then_some(tls);
-    let store = StoreSource::Etcd { endpoints: args.etcd_servers, tls };
+    let store = StoreSource::Etcd {
+        endpoints: args.etcd_servers,
+        tls,
+    };
     let mut config = Config::new(store, args.cert_dir, args.secure_port);
     config.bind = SocketAddr::new(args.bind_address, args.secure_port);
     config.service_cidr = args.service_cluster_ip_range;
@@ -129,8 +141,11 @@ fn config(args: Args) -> Result<Config, StartError> {
     config.tls_files = args.tls_cert_file.zip(args.tls_private_key_file);
     config.token_auth_file = args.token_auth_file;
     config.event_ttl = args.event_ttl;
+    config.compact_every = args.etcd_compaction_interval;
     config.extra_names = args.apiserver_cert_extra_sans;
-    config.extra_names.extend(args.advertise_address.map(|ip| ip.to_string()));
+    config
+        .extra_names
+        .extend(args.advertise_address.map(|ip| ip.to_string()));
     Ok(config)
 }
 
@@ -153,11 +168,20 @@ fn parse_duration(text: &str) -> Result<Duration, String> {
             's' => 1,
             _ => return Err(bad()),
         };
-        let n: u64 = number.parse().map_err(|_ignored: std::num::ParseIntError| bad())?;
-        total = n.checked_mul(unit).and_then(|s| total.checked_add(s)).ok_or_else(bad)?;
+        let n: u64 = number
+            .parse()
+            .map_err(|_ignored: std::num::ParseIntError| bad())?;
+        total = n
+            .checked_mul(unit)
+            .and_then(|s| total.checked_add(s))
+            .ok_or_else(bad)?;
         number.clear();
     }
-    if number.is_empty() && !text.is_empty() { Ok(Duration::from_secs(total)) } else { Err(bad()) }
+    if number.is_empty() && !text.is_empty() {
+        Ok(Duration::from_secs(total))
+    } else {
+        Err(bad())
+    }
 }
 
 #[cfg(test)]

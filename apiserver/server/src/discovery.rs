@@ -68,7 +68,9 @@ pub(crate) fn root(api: &Api, cx: &Context, root: &str) -> Result<Response<BoxBo
     let Shape::Discovery(version) = accepted.shape else {
         let plain = if core { api_versions() } else { group_list() };
         let mut response = respond::plain(cx, accepted, StatusCode::OK, &plain)?;
-        response.headers_mut().insert(VARY, HeaderValue::from_static("Accept"));
+        response
+            .headers_mut()
+            .insert(VARY, HeaderValue::from_static("Accept"));
         return Ok(response);
     };
     let beta = version == "v2beta1";
@@ -87,15 +89,24 @@ pub(crate) fn root(api: &Api, cx: &Context, root: &str) -> Result<Response<BoxBo
         false => cx.respond(StatusCode::OK, content_type, document.bytes.clone()),
     };
     response.headers_mut().insert(ETAG, document.etag.clone());
-    response.headers_mut().insert(VARY, HeaderValue::from_static("Accept"));
+    response
+        .headers_mut()
+        .insert(VARY, HeaderValue::from_static("Accept"));
     Ok(response)
 }
 
 /// Tells whether the client has this version already.
 pub(crate) fn matches_etag(cx: &Context, etag: &HeaderValue) -> bool {
-    let given = cx.headers.get(IF_NONE_MATCH).and_then(|v| v.to_str().ok()).unwrap_or_default();
+    let given = cx
+        .headers
+        .get(IF_NONE_MATCH)
+        .and_then(|v| v.to_str().ok())
+        .unwrap_or_default();
     let is = etag.to_str().unwrap_or_default();
-    given == "*" || given.split(',').any(|e| e.trim().trim_start_matches("W/") == is)
+    given == "*"
+        || given
+            .split(',')
+            .any(|e| e.trim().trim_start_matches("W/") == is)
 }
 
 fn aggregated(core: bool, version: &str) -> Document {
@@ -203,8 +214,10 @@ fn group_list() -> Value {
 
 /// Answers `/apis/{group}`.
 pub(crate) fn group(_: &Arc<Api>, cx: &Context, name: &str) -> Result<Response<BoxBody>, Status> {
-    let mut found =
-        groups().into_iter().find(|g| g["name"] == name).ok_or_else(Status::no_such_path)?;
+    let mut found = groups()
+        .into_iter()
+        .find(|g| g["name"] == name)
+        .ok_or_else(Status::no_such_path)?;
     found["kind"] = "APIGroup".into();
     found["apiVersion"] = "v1".into();
     respond::plain(cx, cx.accept(Offer::Plain)?, StatusCode::OK, &found)
@@ -218,7 +231,9 @@ pub(crate) fn resources(
     version: &str,
 ) -> Result<Response<BoxBody>, Status> {
     let all = entries();
-    let found = all.get(&(group, version)).ok_or_else(Status::no_such_path)?;
+    let found = all
+        .get(&(group, version))
+        .ok_or_else(Status::no_such_path)?;
     let resources: Vec<Value> = found.iter().flat_map(plain_resources).collect();
     let list = json!({
         "kind": "APIResourceList", "apiVersion": "v1",

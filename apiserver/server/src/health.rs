@@ -56,8 +56,13 @@ impl Check {
 
 const LIVE: &[Check] = &[Check::Ping, Check::Store];
 const HEALTHY: &[Check] = &[Check::Ping, Check::Store, Check::Bootstrap];
-const READY: &[Check] =
-    &[Check::Ping, Check::Store, Check::Caches, Check::Bootstrap, Check::NotStopping];
+const READY: &[Check] = &[
+    Check::Ping,
+    Check::Store,
+    Check::Caches,
+    Check::Bootstrap,
+    Check::NotStopping,
+];
 
 /// Answers a probe, or one of its checks.
 pub(crate) async fn probe(
@@ -78,7 +83,10 @@ pub(crate) async fn probe(
     let excluded: Vec<&str> = cx.query.all("exclude").collect();
     let mut lines = String::new();
     let mut healthy = true;
-    for check in checks.iter().filter(|c| asked.is_empty() || c.name() == asked) {
+    for check in checks
+        .iter()
+        .filter(|c| asked.is_empty() || c.name() == asked)
+    {
         let name = check.name();
         if excluded.contains(&name) {
             lines += &format!("[+]{name} excluded: ok\n");
@@ -90,12 +98,18 @@ pub(crate) async fn probe(
         }
     }
     const TEXT: &str = "text/plain; charset=utf-8";
-    let name = if asked.is_empty() { probe.to_owned() } else { format!("{probe}/{asked}") };
+    let name = if asked.is_empty() {
+        probe.to_owned()
+    } else {
+        format!("{probe}/{asked}")
+    };
     Ok(match (healthy, cx.query.flag("verbose")) {
         (true, false) => body::respond(StatusCode::OK, TEXT, "ok"),
-        (true, true) => {
-            body::respond(StatusCode::OK, TEXT, format!("{lines}{name} check passed\n"))
-        }
+        (true, true) => body::respond(
+            StatusCode::OK,
+            TEXT,
+            format!("{lines}{name} check passed\n"),
+        ),
         (false, _) => {
             let code = StatusCode::INTERNAL_SERVER_ERROR;
             body::respond(code, TEXT, format!("{lines}{name} check failed\n"))

@@ -9,8 +9,8 @@ use serde_json::Value;
 
 use crate::body::{self, BoxBody};
 use crate::negotiation::{BodyMedia, body_media};
-use crate::protobuf;
 use crate::pipeline::{BODY_BYTES_MAX, Context};
+use crate::protobuf;
 use crate::query::FieldValidation;
 
 /// Reads a body's bytes.
@@ -56,7 +56,9 @@ pub(crate) async fn read_object(
 /// Words unknown and duplicate fields as upstream does.
 pub(crate) fn complaints(unknown: &[String], duplicates: &[String]) -> Vec<String> {
     let unknown = unknown.iter().map(|p| format!("unknown field {p:?}"));
-    unknown.chain(duplicates.iter().map(|p| format!("duplicate field {p:?}"))).collect()
+    unknown
+        .chain(duplicates.iter().map(|p| format!("duplicate field {p:?}")))
+        .collect()
 }
 
 /// Reads a body of a small type that no resource stores (options, bindings);
@@ -87,13 +89,14 @@ pub(crate) fn decode(bytes: &[u8], media: BodyMedia, kind: &str) -> Result<Decod
         BodyMedia::Protobuf => {
             let value = protobuf::decode(bytes, kind)
                 .map_err(|e| Status::bad_request(format!("unable to decode a {kind}: {e}")))?;
-            return Ok(Decoded { value, duplicates: Vec::new() });
+            return Ok(Decoded {
+                value,
+                duplicates: Vec::new(),
+            });
         }
     };
     let decoded = decoded.map_err(|e| match e {
-        DecodeError::TooLarge(_) => {
-            Status::failure(Reason::RequestEntityTooLarge, e.to_string())
-        }
+        DecodeError::TooLarge(_) => Status::failure(Reason::RequestEntityTooLarge, e.to_string()),
         DecodeError::Json(_) | DecodeError::Yaml(_) => Status::bad_request(format!(
             "the object provided is unrecognized (must be of type {kind}): {e}"
         )),

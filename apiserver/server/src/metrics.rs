@@ -84,7 +84,13 @@ impl Default for Metrics {
             "Requests in progress that are not long-running",
             inflight.clone(),
         );
-        Self { registry, requests, seconds, long_running, inflight }
+        Self {
+            registry,
+            requests,
+            seconds,
+            long_running,
+            inflight,
+        }
     }
 }
 
@@ -97,7 +103,12 @@ impl Metrics {
             false => self.inflight.clone(),
         };
         gauge.inc();
-        Running { metrics: self, labels, long, gauge: Raised(gauge) }
+        Running {
+            metrics: self,
+            labels,
+            long,
+            gauge: Raised(gauge),
+        }
     }
 
     /// Prints all counters in the text format.
@@ -116,14 +127,14 @@ impl Metrics {
 }
 
 fn print_caches(out: &mut String, api: &Api) {
-    // One store may serve two versions of a resource.
-    let stores: std::collections::BTreeMap<&str, _> =
-        api.resources.values().map(|r| (r.kind.storage_prefix, &r.store)).collect();
+    let stores = api.stores();
     let rows: Vec<_> = stores
-        .values()
+        .iter()
         .map(|s| (s.config().resource.to_string(), s.metrics().all()))
         .collect();
-    let Some((_, first)) = rows.first() else { return };
+    let Some((_, first)) = rows.first() else {
+        return;
+    };
     for (i, (name, _, counter)) in first.iter().enumerate() {
         let (kind, family) = match counter {
             true => ("counter", name.trim_end_matches("_total")),
@@ -146,11 +157,16 @@ fn labels(cx: &Context) -> Labels {
         subresource: String::new(),
         scope: "",
     };
-    let Some(r) = &cx.info.resource else { return none };
+    let Some(r) = &cx.info.resource else {
+        return none;
+    };
     let served = registry::kinds::find(&r.group, &r.version, &r.resource)
         .filter(|k| r.subresource.is_empty() || k.subresource(&r.subresource).is_some());
     if served.is_none() {
-        return Labels { verb: Verb::Other("").metric(), ..none };
+        return Labels {
+            verb: Verb::Other("").metric(),
+            ..none
+        };
     }
     let scope = match (r.name_in_path, &r.namespace) {
         (true, _) => "resource",
@@ -178,17 +194,43 @@ pub(crate) struct Running<'a> {
 impl Running<'_> {
     /// Counts the request out; a long-running one when its body has ended.
     pub(crate) fn end(self, response: Response<BoxBody>, started: Instant) -> Response<BoxBody> {
-        let Self { metrics, labels, long, gauge } = self;
+        let Self {
+            metrics,
+            labels,
+            long,
+            gauge,
+        } = self;
         if !long {
             let seconds = started.elapsed().as_secs_f64();
             metrics.seconds.get_or_create(&labels).observe(seconds);
         }
-        let Labels { verb, group, version, resource, subresource, scope } = labels;
+        let Labels {
+            verb,
+            group,
+            version,
+            resource,
+            subresource,
+            scope,
+        } = labels;
         let code = response.status().as_u16();
-        let labels = CodeLabels { verb, group, version, resource, subresource, scope, code };
+        let labels = CodeLabels {
+            verb,
+            group,
+            version,
+            resource,
+            subresource,
+            scope,
+            code,
+        };
         metrics.requests.get_or_create(&labels).inc();
         match long {
-            true => response.map(|body| Counted { body, _gauge: gauge }.boxed_unsync()),
+            true => response.map(|body| {
+                Counted {
+                    body,
+                    _gauge: gauge,
+                }
+                .boxed_unsync()
+            }),
             false => response,
         }
     }

@@ -56,7 +56,11 @@ pub(crate) struct Accepted {
 
 impl Default for Accepted {
     fn default() -> Self {
-        Self { media: Media::Json, shape: Shape::Object, pretty: false }
+        Self {
+            media: Media::Json,
+            shape: Shape::Object,
+            pretty: false,
+        }
     }
 }
 
@@ -81,24 +85,41 @@ struct Clause<'a> {
 
 impl Clause<'_> {
     fn param(&self, name: &str) -> &str {
-        self.params.iter().find(|(n, _)| *n == name).map_or("", |(_, v)| v)
+        self.params
+            .iter()
+            .find(|(n, _)| *n == name)
+            .map_or("", |(_, v)| v)
     }
 }
 
 /// Decides the form of an answer; 406 when nothing offered is acceptable.
 pub(crate) fn accept(headers: &HeaderMap, query: &Query, offer: Offer) -> Result<Accepted, Status> {
     let pretty = wants_pretty(headers, query);
-    let header: Vec<&str> = headers.get_all(ACCEPT).iter().filter_map(|v| v.to_str().ok()).collect();
+    let header: Vec<&str> = headers
+        .get_all(ACCEPT)
+        .iter()
+        .filter_map(|v| v.to_str().ok())
+        .collect();
     let header = header.join(",");
     if header.trim().is_empty() {
-        return Ok(Accepted { pretty, ..Accepted::default() });
+        return Ok(Accepted {
+            pretty,
+            ..Accepted::default()
+        });
     }
     let mut clauses: Vec<Clause<'_>> = header.split(',').filter_map(clause).collect();
     // Stable, so that among equals the client's order holds.
     clauses.sort_by_key(|c| std::cmp::Reverse(c.q));
-    let found = clauses.iter().filter(|c| c.q > 0).find_map(|c| satisfy(c, offer));
+    let found = clauses
+        .iter()
+        .filter(|c| c.q > 0)
+        .find_map(|c| satisfy(c, offer));
     match found {
-        Some((media, shape)) => Ok(Accepted { media, shape, pretty }),
+        Some((media, shape)) => Ok(Accepted {
+            media,
+            shape,
+            pretty,
+        }),
         None => Err(Status::failure(
             Reason::NotAcceptable,
             "only the following media types are accepted: application/json, application/yaml",
@@ -109,8 +130,10 @@ pub(crate) fn accept(headers: &HeaderMap, query: &Query, offer: Offer) -> Result
 fn clause(text: &str) -> Option<Clause<'_>> {
     let mut parts = text.split(';').map(str::trim);
     let media = parts.next().filter(|m| m.contains('/'))?;
-    let params: Vec<(&str, &str)> =
-        parts.filter_map(|p| p.split_once('=')).map(|(n, v)| (n.trim(), v.trim().trim_matches('"'))).collect();
+    let params: Vec<(&str, &str)> = parts
+        .filter_map(|p| p.split_once('='))
+        .map(|(n, v)| (n.trim(), v.trim().trim_matches('"')))
+        .collect();
     let q = params
         .iter()
         .find(|(n, _)| *n == "q")
@@ -154,8 +177,13 @@ fn wants_pretty(headers: &HeaderMap, query: &Query) -> bool {
     if query.get("pretty").is_some() {
         return query.flag("pretty");
     }
-    let agent = headers.get(USER_AGENT).and_then(|v| v.to_str().ok()).unwrap_or_default();
-    ["curl/", "Wget/", "Mozilla/5.0"].iter().any(|p| agent.starts_with(p))
+    let agent = headers
+        .get(USER_AGENT)
+        .and_then(|v| v.to_str().ok())
+        .unwrap_or_default();
+    ["curl/", "Wget/", "Mozilla/5.0"]
+        .iter()
+        .any(|p| agent.starts_with(p))
 }
 
 /// How a body is written.
@@ -184,7 +212,10 @@ pub(crate) fn body_media(headers: &HeaderMap) -> Result<BodyMedia, Status> {
 
 /// Returns the `Content-Type` without its parameters.
 pub(crate) fn media_type(headers: &HeaderMap) -> &str {
-    let value = headers.get(CONTENT_TYPE).and_then(|v| v.to_str().ok()).unwrap_or_default();
+    let value = headers
+        .get(CONTENT_TYPE)
+        .and_then(|v| v.to_str().ok())
+        .unwrap_or_default();
     value.split(';').next().unwrap_or_default().trim()
 }
 
@@ -215,15 +246,35 @@ mod tests {
             (kubectl_get, Resource, Ok((Json, Shape::Table("v1")))),
             (kubectl_get, Plain, Ok((Json, Shape::Object))),
             (discovery, Discovery, Ok((Json, Shape::Discovery("v2")))),
-            ("application/vnd.kubernetes.protobuf,application/json", Resource, Ok((Json, Shape::Object))),
+            (
+                "application/vnd.kubernetes.protobuf,application/json",
+                Resource,
+                Ok((Json, Shape::Object)),
+            ),
             ("application/vnd.kubernetes.protobuf", Resource, Err(406)),
-            ("application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1", Resource, Ok((Json, Shape::Metadata))),
-            ("application/json;as=Table;g=meta.k8s.io;v=v9", Resource, Err(406)),
+            (
+                "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1",
+                Resource,
+                Ok((Json, Shape::Metadata)),
+            ),
+            (
+                "application/json;as=Table;g=meta.k8s.io;v=v9",
+                Resource,
+                Err(406),
+            ),
             ("application/yaml", Plain, Ok((Yaml, Shape::Object))),
-            ("application/yaml;q=0.5, application/json", Plain, Ok((Json, Shape::Object))),
+            (
+                "application/yaml;q=0.5, application/json",
+                Plain,
+                Ok((Json, Shape::Object)),
+            ),
             ("text/html, */*;q=0.1", Plain, Ok((Json, Shape::Object))),
             ("application/json;q=0", Plain, Err(406)),
-            ("application/json;stream=watch", Resource, Ok((Json, Shape::Object))),
+            (
+                "application/json;stream=watch",
+                Resource,
+                Ok((Json, Shape::Object)),
+            ),
             ("nonsense", Plain, Err(406)),
         ] {
             assert_eq!(decide(header, offer), want, "{header}");
@@ -237,7 +288,10 @@ mod tests {
             headers.insert(CONTENT_TYPE, t.parse().unwrap());
             body_media(&headers).map_err(|s| s.code)
         };
-        assert_eq!(media("application/json; charset=utf-8"), Ok(BodyMedia::Json));
+        assert_eq!(
+            media("application/json; charset=utf-8"),
+            Ok(BodyMedia::Json)
+        );
         assert_eq!(media("application/yaml"), Ok(BodyMedia::Yaml));
         assert_eq!(media("text/plain"), Err(415));
         assert_eq!(body_media(&HeaderMap::new()).unwrap(), BodyMedia::Json);

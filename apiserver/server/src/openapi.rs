@@ -5,7 +5,9 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
-use http::header::{ACCEPT, CACHE_CONTROL, CONTENT_TYPE, ETAG, EXPIRES, HeaderValue, LOCATION, VARY};
+use http::header::{
+    ACCEPT, CACHE_CONTROL, CONTENT_TYPE, ETAG, EXPIRES, HeaderValue, LOCATION, VARY,
+};
 use http::{Response, StatusCode};
 use meta::{Reason, Status};
 use registry::openapi::{self, Document};
@@ -35,9 +37,14 @@ impl V3 {
             .into_iter()
             .filter_map(|path| openapi::v3_document(&path).map(|d| (path, d)))
             .collect();
-        let hashes: Vec<(String, String)> =
-            documents.iter().map(|(path, d)| (path.clone(), d.hash.clone())).collect();
-        Self { index: openapi::v3_index(&hashes), documents }
+        let hashes: Vec<(String, String)> = documents
+            .iter()
+            .map(|(path, d)| (path.clone(), d.hash.clone()))
+            .collect();
+        Self {
+            index: openapi::v3_index(&hashes),
+            documents,
+        }
     }
 }
 
@@ -47,18 +54,27 @@ async fn apart<T: Send + 'static>(
     make: impl FnOnce(&Api) -> T + Send + 'static,
 ) -> Result<T, Status> {
     let api = api.clone();
-    tokio::task::spawn_blocking(move || make(&api)).await.map_err(Status::internal)
+    tokio::task::spawn_blocking(move || make(&api))
+        .await
+        .map_err(Status::internal)
 }
 
 /// Answers `/openapi/v2`: protobuf to those who ask for it (client-go asks for
 /// nothing else), JSON to all others.
 pub(crate) async fn v2(api: &Arc<Api>, cx: &Context) -> Result<Response<BoxBody>, Status> {
-    let accept = cx.headers.get(ACCEPT).and_then(|v| v.to_str().ok()).unwrap_or_default();
+    let accept = cx
+        .headers
+        .get(ACCEPT)
+        .and_then(|v| v.to_str().ok())
+        .unwrap_or_default();
     let first = accept.split([',', ';']).next().unwrap_or_default().trim();
     let (document, content_type) = match first {
         openapi::V2_PROTOBUF | openapi::V2_PROTOBUF_OLD => {
             let make = |api: &Api| {
-                api.openapi.v2_protobuf.get_or_init(openapi::v2_protobuf).clone()
+                api.openapi
+                    .v2_protobuf
+                    .get_or_init(openapi::v2_protobuf)
+                    .clone()
             };
             (apart(api, make).await?, openapi::V2_PROTOBUF)
         }
@@ -72,8 +88,16 @@ pub(crate) async fn v2(api: &Arc<Api>, cx: &Context) -> Result<Response<BoxBody>
 }
 
 /// Answers `/openapi/v3` and the documents below it.
-pub(crate) async fn v3(api: &Arc<Api>, cx: &Context, rest: &[&str]) -> Result<Response<BoxBody>, Status> {
-    let accept = cx.headers.get(ACCEPT).and_then(|v| v.to_str().ok()).unwrap_or_default();
+pub(crate) async fn v3(
+    api: &Arc<Api>,
+    cx: &Context,
+    rest: &[&str],
+) -> Result<Response<BoxBody>, Status> {
+    let accept = cx
+        .headers
+        .get(ACCEPT)
+        .and_then(|v| v.to_str().ok())
+        .unwrap_or_default();
     let json = accept.is_empty()
         || accept.split(',').any(|c| {
             let media = c.split(';').next().unwrap_or_default().trim();
@@ -100,7 +124,10 @@ pub(crate) async fn v3(api: &Arc<Api>, cx: &Context, rest: &[&str]) -> Result<Re
             // The hash is in the URL: these very bytes are there for ever.
             let headers = response.headers_mut();
             headers.insert(CACHE_CONTROL, HeaderValue::from_static("public, immutable"));
-            headers.insert(EXPIRES, HeaderValue::from_static("Thu, 31 Dec 2099 23:59:59 GMT"));
+            headers.insert(
+                EXPIRES,
+                HeaderValue::from_static("Thu, 31 Dec 2099 23:59:59 GMT"),
+            );
             Ok(response)
         }
         None => Ok(answer(cx, &document, JSON)),
@@ -108,7 +135,10 @@ pub(crate) async fn v3(api: &Arc<Api>, cx: &Context, rest: &[&str]) -> Result<Re
 }
 
 fn not_acceptable() -> Status {
-    Status::failure(Reason::NotAcceptable, "only JSON and the gnostic protobuf form are served")
+    Status::failure(
+        Reason::NotAcceptable,
+        "only JSON and the gnostic protobuf form are served",
+    )
 }
 
 fn moved(path: &str, hash: &str) -> Response<BoxBody> {

@@ -45,10 +45,23 @@ pub(crate) async fn serve(api: &Arc<Api>, cx: &Context) -> Result<Response<BoxBo
 
 fn index(cx: &Context) -> Result<Response<BoxBody>, Status> {
     let paths = [
-        "/api", "/api/v1", "/apis", "/healthz", "/livez", "/metrics", "/openapi/v2", "/openapi/v3",
-        "/readyz", "/version",
+        "/api",
+        "/api/v1",
+        "/apis",
+        "/healthz",
+        "/livez",
+        "/metrics",
+        "/openapi/v2",
+        "/openapi/v3",
+        "/readyz",
+        "/version",
     ];
-    respond::plain(cx, cx.accept(Offer::Plain)?, StatusCode::OK, &json!({"paths": paths}))
+    respond::plain(
+        cx,
+        cx.accept(Offer::Plain)?,
+        StatusCode::OK,
+        &json!({"paths": paths}),
+    )
 }
 
 fn version(cx: &Context) -> Result<Response<BoxBody>, Status> {

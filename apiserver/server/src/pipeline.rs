@@ -11,7 +11,9 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use futures::FutureExt;
-use http::header::{ACCEPT_ENCODING, CACHE_CONTROL, CONTENT_ENCODING, HeaderName, HeaderValue, VARY, WARNING};
+use http::header::{
+    ACCEPT_ENCODING, CACHE_CONTROL, CONTENT_ENCODING, HeaderName, HeaderValue, VARY, WARNING,
+};
 use http::{HeaderMap, Method, Request, Response, StatusCode};
 use meta::{Reason, Status};
 
@@ -40,8 +42,11 @@ const AUDIT_ID: HeaderName = HeaderName::from_static("audit-id");
 type Gate = fn(&Api, &mut Context) -> Result<(), Status>;
 
 /// The gates in the order in which a request passes them.
-const GATES: &[(&str, Gate)] =
-    &[("authentication", authenticate), ("audit", audit), ("authorization", authorize)];
+const GATES: &[(&str, Gate)] = &[
+    ("authentication", authenticate),
+    ("audit", audit),
+    ("authorization", authorize),
+];
 
 /// A request on its way.
 pub(crate) struct Context {
@@ -67,8 +72,10 @@ impl Context {
         let query = Query::parse(parts.uri.query().unwrap_or_default())?;
         let info = RequestInfo::parse(&parts.method, parts.uri.path(), &query);
         let given = parts.headers.get(AUDIT_ID).and_then(|v| v.to_str().ok());
-        let audit_id =
-            given.map_or_else(|| uuid::Uuid::new_v4().to_string(), |id| id.chars().take(64).collect());
+        let audit_id = given.map_or_else(
+            || uuid::Uuid::new_v4().to_string(),
+            |id| id.chars().take(64).collect(),
+        );
         Ok(Self {
             info,
             method: parts.method,
@@ -110,7 +117,10 @@ impl Context {
     }
 
     fn accepts_gzip(&self) -> bool {
-        let value = self.headers.get(ACCEPT_ENCODING).and_then(|v| v.to_str().ok());
+        let value = self
+            .headers
+            .get(ACCEPT_ENCODING)
+            .and_then(|v| v.to_str().ok());
         value.unwrap_or_default().split(',').any(|e| {
             let mut parts = e.split(';').map(str::trim);
             parts.next() == Some("gzip") && !parts.any(|p| p == "q=0")
@@ -143,7 +153,9 @@ impl Handler for Api {
         let outcome = if long {
             work.await
         } else {
-            tokio::time::timeout(REQUEST_TIMEOUT, work).await.unwrap_or_else(|_| Ok(Err(timed_out())))
+            tokio::time::timeout(REQUEST_TIMEOUT, work)
+                .await
+                .unwrap_or_else(|_| Ok(Err(timed_out())))
         };
         let result = outcome.unwrap_or_else(|_| Err(Status::internal("the request panicked")));
         let mut response = result.unwrap_or_else(|status| body::failure(&status));
@@ -215,7 +227,13 @@ fn trim(response: &mut Response<BoxBody>, cx: &Context) {
     headers
         .entry(CACHE_CONTROL)
         .or_insert_with(|| HeaderValue::from_static("no-cache, private"));
-    for warning in cx.warnings.iter().take(WARNINGS_MAX) {
+    let mut said = std::collections::BTreeSet::new();
+    for warning in cx
+        .warnings
+        .iter()
+        .filter(|w| said.insert(*w))
+        .take(WARNINGS_MAX)
+    {
         // RFC 7234 5.5: code, agent, quoted text.
         let text: String = warning
             .chars()

@@ -98,7 +98,10 @@ impl Pki {
     pub fn open(dir: &Path) -> Result<Self, PkiError> {
         files::create_private_dir(dir)?;
         let (cert_path, key_path) = (dir.join("ca.crt"), dir.join("ca.key"));
-        let found = match (files::read_optional(&cert_path)?, files::read_optional(&key_path)?) {
+        let found = match (
+            files::read_optional(&cert_path)?,
+            files::read_optional(&key_path)?,
+        ) {
             (Some(cert), Some(key)) => {
                 let key = KeyPair::from_pem(&key).map_err(|e| malformed(&key_path, e))?;
                 let facts = inspect::Facts::of_pem(&cert)
@@ -122,7 +125,11 @@ impl Pki {
         };
         let issuer =
             Issuer::from_ca_cert_pem(&ca_pem, key).map_err(|e| malformed(&cert_path, e))?;
-        Ok(Self { dir: dir.to_owned(), ca_pem, issuer })
+        Ok(Self {
+            dir: dir.to_owned(),
+            ca_pem,
+            issuer,
+        })
     }
 
     /// Returns the authority's certificate, PEM.
@@ -144,7 +151,13 @@ impl Pki {
     /// Returns a kubelet's serving certificate.
     pub fn kubelet_serving(&self, node: &str, names: &[String]) -> Result<Identity, PkiError> {
         let cn = format!("system:node:{node}");
-        self.identity(&format!("kubelet-{node}"), &cn, &["system:nodes"], names, Usage::Server)
+        self.identity(
+            &format!("kubelet-{node}"),
+            &cn,
+            &["system:nodes"],
+            names,
+            Usage::Server,
+        )
     }
 
     /// Returns the administrator's certificate.
@@ -185,9 +198,10 @@ impl Pki {
     ) -> Result<Identity, PkiError> {
         let cert_path = self.dir.join(format!("{file}.crt"));
         let key_path = self.dir.join(format!("{file}.key"));
-        if let (Some(cert_pem), Some(key_pem)) =
-            (files::read_optional(&cert_path)?, files::read_optional(&key_path)?)
-            && self.still_good(&cert_pem, &key_pem, user, groups, names)
+        if let (Some(cert_pem), Some(key_pem)) = (
+            files::read_optional(&cert_path)?,
+            files::read_optional(&key_path)?,
+        ) && self.still_good(&cert_pem, &key_pem, user, groups, names)
         {
             return Ok(Identity { cert_pem, key_pem });
         }
@@ -205,12 +219,15 @@ impl Pki {
         groups: &[&str],
         names: &[String],
     ) -> bool {
-        let (Some(facts), Some(ca)) =
-            (inspect::Facts::of_pem(cert), inspect::Facts::of_pem(&self.ca_pem))
-        else {
+        let (Some(facts), Some(ca)) = (
+            inspect::Facts::of_pem(cert),
+            inspect::Facts::of_pem(&self.ca_pem),
+        ) else {
             return false;
         };
-        let Ok(key) = KeyPair::from_pem(key) else { return false };
+        let Ok(key) = KeyPair::from_pem(key) else {
+            return false;
+        };
         facts.days_left() >= RENEW_BEFORE_DAYS
             && facts.issuer == ca.subject
             && facts.public_key == key.public_key_raw()
@@ -226,13 +243,18 @@ impl Pki {
         names: &[String],
         usage: Usage,
     ) -> Result<Identity, PkiError> {
-        let failed = |source| PkiError::Issue { subject: user.to_owned(), source };
+        let failed = |source| PkiError::Issue {
+            subject: user.to_owned(),
+            source,
+        };
         let mut params = CertificateParams::default();
         params.distinguished_name.push(DnType::CommonName, user);
         for group in groups {
             // rcgen keeps one value per type; certificates here name at most
             // one group.
-            params.distinguished_name.push(DnType::OrganizationName, *group);
+            params
+                .distinguished_name
+                .push(DnType::OrganizationName, *group);
         }
         params.subject_alt_names = names
             .iter()
@@ -251,19 +273,28 @@ impl Pki {
         set_validity(&mut params, LEAF_DAYS);
         let key = KeyPair::generate().map_err(failed)?;
         let cert = params.signed_by(&key, &self.issuer).map_err(failed)?;
-        Ok(Identity { cert_pem: cert.pem(), key_pem: key.serialize_pem() })
+        Ok(Identity {
+            cert_pem: cert.pem(),
+            key_pem: key.serialize_pem(),
+        })
     }
 }
 
 fn malformed(path: &Path, reason: impl ToString) -> PkiError {
-    PkiError::Malformed { path: path.to_owned(), reason: reason.to_string() }
+    PkiError::Malformed {
+        path: path.to_owned(),
+        reason: reason.to_string(),
+    }
 }
 
 /// Makes a self-signed authority whose name carries the time, so that
 /// certificates of an earlier one are told apart by their issuer alone.
 fn new_authority() -> Result<(String, KeyPair), PkiError> {
     let cn = format!("keelson-ca@{}", jiff::Timestamp::now().as_microsecond());
-    let failed = |source| PkiError::Issue { subject: "CA".to_owned(), source };
+    let failed = |source| PkiError::Issue {
+        subject: "CA".to_owned(),
+        source,
+    };
     let mut params = CertificateParams::default();
     params.distinguished_name.push(DnType::CommonName, cn);
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -280,7 +311,9 @@ fn new_authority() -> Result<(String, KeyPair), PkiError> {
 
 /// Sets validity from yesterday (clocks differ) for a number of days.
 fn set_validity(params: &mut CertificateParams, days: i64) {
-    let today = jiff::Zoned::now().with_time_zone(jiff::tz::TimeZone::UTC).date();
+    let today = jiff::Zoned::now()
+        .with_time_zone(jiff::tz::TimeZone::UTC)
+        .date();
     let date = |d: jiff::civil::Date| {
         // A civil month and day are always in 1..=31.
         let (month, day) = (d.month().unsigned_abs(), d.day().unsigned_abs());
@@ -309,13 +342,20 @@ mod tests {
 
         let more = [names.clone(), vec!["10.96.0.1".to_owned()]].concat();
         let widened = again.api_serving(&more).unwrap();
-        assert_ne!(widened.cert_pem, first.cert_pem, "a new name needs a new certificate");
+        assert_ne!(
+            widened.cert_pem, first.cert_pem,
+            "a new name needs a new certificate"
+        );
 
         for f in ["ca.crt", "ca.key"] {
             std::fs::remove_file(dir.path().join(f)).unwrap();
         }
         let other = Pki::open(dir.path()).unwrap();
-        assert_ne!(other.admin().unwrap().cert_pem, admin.cert_pem, "signed by another authority");
+        assert_ne!(
+            other.admin().unwrap().cert_pem,
+            admin.cert_pem,
+            "signed by another authority"
+        );
     }
 
     #[test]
@@ -325,7 +365,10 @@ mod tests {
         let pki = Pki::open(&dir.path().join("pki")).unwrap();
         pki.admin().unwrap();
         for key in ["ca.key", "admin.key"] {
-            let mode = std::fs::metadata(pki.dir().join(key)).unwrap().permissions().mode();
+            let mode = std::fs::metadata(pki.dir().join(key))
+                .unwrap()
+                .permissions()
+                .mode();
             assert_eq!(mode & 0o777, 0o600, "{key}");
         }
     }

@@ -76,7 +76,9 @@ const KEPT_ZEROS: &[&str] = &[
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum DecodeError {
     /// It does not begin with the magic.
-    #[error("provided data does not appear to be a protobuf message, expected prefix [107 56 115 0]")]
+    #[error(
+        "provided data does not appear to be a protobuf message, expected prefix [107 56 115 0]"
+    )]
     Magic,
     /// It ends too early, or a length or tag makes no sense.
     #[error("malformed protobuf")]
@@ -199,8 +201,12 @@ impl Decoder {
             None => (camel(field.name), None),
         };
         if let Wire::Map(value) = &field.wire {
-            let Scalar::Bytes(entry) = scalar else { return Err(DecodeError::Malformed) };
-            let slot = into.entry(name).or_insert_with(|| Value::Object(Map::new()));
+            let Scalar::Bytes(entry) = scalar else {
+                return Err(DecodeError::Malformed);
+            };
+            let slot = into
+                .entry(name)
+                .or_insert_with(|| Value::Object(Map::new()));
             let (key, value) = self.entry(value, ty, entry)?;
             if let Value::Object(map) = slot {
                 map.insert(key, value);
@@ -208,7 +214,9 @@ impl Decoder {
             return Ok(());
         }
         let inner = ty.and_then(referred);
-        let Some(value) = self.value(&field.wire, inner, scalar)? else { return Ok(()) };
+        let Some(value) = self.value(&field.wire, inner, scalar)? else {
+            return Ok(());
+        };
         if field.repeated {
             let slot = into.entry(name).or_insert_with(|| Value::Array(Vec::new()));
             if let Value::Array(list) = slot {
@@ -266,7 +274,10 @@ impl Decoder {
 }
 
 /// Decodes the messages whose JSON form is not an object of their fields.
-#[allow(clippy::option_option, reason = "outer: is special; inner: is not null")]
+#[allow(
+    clippy::option_option,
+    reason = "outer: is special; inner: is not null"
+)]
 fn special(name: &str, bytes: &[u8]) -> Result<Option<Option<Value>>, DecodeError> {
     let mut reader = Reader::new(bytes);
     let (mut numbers, mut texts) = ([0_i64; 4], [&[][..]; 4]);
@@ -279,7 +290,9 @@ fn special(name: &str, bytes: &[u8]) -> Result<Option<Option<Value>>, DecodeErro
         return Ok(None);
     }
     while let Some((number, scalar)) = reader.next()? {
-        let Some(at) = usize::try_from(number).ok().filter(|n| *n < 4) else { continue };
+        let Some(at) = usize::try_from(number).ok().filter(|n| *n < 4) else {
+            continue;
+        };
         match scalar {
             Scalar::Number(n) => numbers[at] = n.cast_signed(),
             Scalar::Bytes(b) => texts[at] = b,
@@ -302,9 +315,7 @@ fn special(name: &str, bytes: &[u8]) -> Result<Option<Option<Value>>, DecodeErro
         "intorstring" if numbers[1] == 1 => Some(Value::String(text(texts[3])?)),
         "intorstring" => Some(Value::from(numbers[2])),
         _ if texts[1].is_empty() => None,
-        _ => Some(
-            serde_json::from_slice(texts[1]).map_err(|_ignored| DecodeError::Malformed)?,
-        ),
+        _ => Some(serde_json::from_slice(texts[1]).map_err(|_ignored| DecodeError::Malformed)?),
     };
     Ok(Some(value))
 }
@@ -313,12 +324,18 @@ fn special(name: &str, bytes: &[u8]) -> Result<Option<Option<Value>>, DecodeErro
 fn json_field(def: DefId, wire_name: &str) -> Option<(&'static str, &'static Type)> {
     let wanted = squeeze(wire_name);
     let fields = &schema().get(def).fields;
-    fields.iter().find(|f| squeeze(f.name) == wanted).map(|f| (f.name, &f.ty))
+    fields
+        .iter()
+        .find(|f| squeeze(f.name) == wanted)
+        .map(|f| (f.name, &f.ty))
 }
 
 /// Makes Go, JSON and prost spellings of a name equal.
 fn squeeze(name: &str) -> String {
-    name.chars().filter(|c| !matches!(c, '_' | '$' | '-')).flat_map(char::to_lowercase).collect()
+    name.chars()
+        .filter(|c| !matches!(c, '_' | '$' | '-'))
+        .flat_map(char::to_lowercase)
+        .collect()
 }
 
 fn camel(name: &str) -> String {

@@ -35,7 +35,10 @@ impl Query {
 
     /// Returns the first value of a parameter.
     pub(crate) fn get(&self, name: &str) -> Option<&str> {
-        self.pairs.iter().find(|(n, _)| n == name).map(|(_, v)| v.as_str())
+        self.pairs
+            .iter()
+            .find(|(n, _)| n == name)
+            .map(|(_, v)| v.as_str())
     }
 
     /// Returns the first value of a parameter, none if it is empty.
@@ -45,13 +48,17 @@ impl Query {
 
     /// Returns every value of a parameter.
     pub(crate) fn all<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a str> {
-        self.pairs.iter().filter(move |(n, _)| n == name).map(|(_, v)| v.as_str())
+        self.pairs
+            .iter()
+            .filter(move |(n, _)| n == name)
+            .map(|(_, v)| v.as_str())
     }
 
     /// Reads a boolean as metav1 does: present means true unless it says
     /// `false` or `0`.
     pub(crate) fn flag(&self, name: &str) -> bool {
-        self.get(name).is_some_and(|v| !matches!(v.to_ascii_lowercase().as_str(), "false" | "0"))
+        self.get(name)
+            .is_some_and(|v| !matches!(v.to_ascii_lowercase().as_str(), "false" | "0"))
     }
 
     /// Reads a number; an unreadable one is a 400.
@@ -104,7 +111,11 @@ impl WriteOptions {
     pub(crate) fn read(query: &Query, options_kind: &str) -> Result<Self, Status> {
         let invalid = |field: &str, value: &str, supported: &[&str]| {
             let gvk = meta::GroupVersionKind::new("meta.k8s.io", "v1", options_kind);
-            Status::invalid(&gvk, "", &[meta::FieldError::not_supported(field, value, supported)])
+            Status::invalid(
+                &gvk,
+                "",
+                &[meta::FieldError::not_supported(field, value, supported)],
+            )
         };
         let dry_run = dry_run(query.all("dryRun").collect::<Vec<_>>().as_slice())
             .map_err(|v| invalid("dryRun", &v, &["All"]))?;
@@ -113,7 +124,11 @@ impl WriteOptions {
             "Ignore" => FieldValidation::Ignore,
             "Strict" => FieldValidation::Strict,
             other => {
-                return Err(invalid("fieldValidation", other, &["", "Ignore", "Strict", "Warn"]));
+                return Err(invalid(
+                    "fieldValidation",
+                    other,
+                    &["", "Ignore", "Strict", "Warn"],
+                ));
             }
         };
         if let Some(manager) = query.get("fieldManager")
@@ -123,7 +138,10 @@ impl WriteOptions {
             let error = meta::FieldError::too_long("fieldManager", FIELD_MANAGER_MAX);
             return Err(Status::invalid(&gvk, "", &[error]));
         }
-        Ok(Self { dry_run, field_validation })
+        Ok(Self {
+            dry_run,
+            field_validation,
+        })
     }
 }
 
@@ -189,9 +207,17 @@ mod tests {
     fn unreadable_options_are_refused() {
         let q = |t: &str| Query::parse(t).unwrap();
         assert_eq!(q("limit=x").number("limit").unwrap_err().code, 400);
-        assert_eq!(q("labelSelector=a%3D(").label_selector().unwrap_err().code, 400);
+        assert_eq!(
+            q("labelSelector=a%3D(").label_selector().unwrap_err().code,
+            400
+        );
         for bad in ["dryRun=Some", "fieldValidation=Maybe"] {
-            assert_eq!(WriteOptions::read(&q(bad), "CreateOptions").unwrap_err().code, 422);
+            assert_eq!(
+                WriteOptions::read(&q(bad), "CreateOptions")
+                    .unwrap_err()
+                    .code,
+                422
+            );
         }
         let ok = WriteOptions::read(&q("dryRun=All&fieldValidation=Strict"), "CreateOptions");
         let ok = ok.unwrap();

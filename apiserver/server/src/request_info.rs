@@ -134,10 +134,19 @@ impl RequestInfo {
     /// Reads a request's meaning. Never fails: what has no meaning is a
     /// non-resource request, and nothing is served there.
     pub(crate) fn parse(method: &Method, path: &str, query: &Query) -> Self {
-        let plain = Self { verb: method_verb(method), path: path.to_owned(), resource: None };
-        let segments: Option<Vec<String>> =
-            path.split('/').filter(|s| !s.is_empty()).map(crate::query::decode_segment).collect();
-        let Some(segments) = segments else { return plain };
+        let plain = Self {
+            verb: method_verb(method),
+            path: path.to_owned(),
+            resource: None,
+        };
+        let segments: Option<Vec<String>> = path
+            .split('/')
+            .filter(|s| !s.is_empty())
+            .map(crate::query::decode_segment)
+            .collect();
+        let Some(segments) = segments else {
+            return plain;
+        };
         let mut parts = segments.into_iter();
         let (group, version) = match parts.next().as_deref() {
             Some("api") => (String::new(), parts.next()),
@@ -150,8 +159,13 @@ impl RequestInfo {
         if legacy_watch {
             rest.remove(0);
         }
-        let Some(resource) = resource_of(group, version, rest) else { return plain };
-        let mut info = Self { resource: Some(resource), ..plain };
+        let Some(resource) = resource_of(group, version, rest) else {
+            return plain;
+        };
+        let mut info = Self {
+            resource: Some(resource),
+            ..plain
+        };
         info.verb = resource_verb(method);
         if legacy_watch {
             info.verb = Verb::Watch;
@@ -186,9 +200,14 @@ impl RequestInfo {
     /// Tells whether the request may last as long as its client likes, and so
     /// is exempt from the request timeout.
     pub(crate) fn is_long_running(&self, query: &Query) -> bool {
-        let Some(r) = &self.resource else { return false };
+        let Some(r) = &self.resource else {
+            return false;
+        };
         self.verb == Verb::Watch
-            || matches!(r.subresource.as_str(), "exec" | "attach" | "portforward" | "proxy")
+            || matches!(
+                r.subresource.as_str(),
+                "exec" | "attach" | "portforward" | "proxy"
+            )
             || (r.subresource == "log" && query.flag("follow"))
     }
 }
@@ -200,8 +219,7 @@ fn resource_of(group: String, version: String, mut parts: Vec<String>) -> Option
     let mut namespace = None;
     if parts.first().is_some_and(|s| s == "namespaces") && parts.len() > 1 {
         namespace = Some(parts[1].clone());
-        let in_namespace =
-            parts.len() > 2 && !NAMESPACE_SUBRESOURCES.contains(&parts[2].as_str());
+        let in_namespace = parts.len() > 2 && !NAMESPACE_SUBRESOURCES.contains(&parts[2].as_str());
         if in_namespace {
             parts.drain(..2);
         }

@@ -78,7 +78,11 @@ pub(crate) fn plain(
     code: StatusCode,
     value: &Value,
 ) -> Result<Response<BoxBody>, Status> {
-    Ok(cx.respond(code, accepted.media.content_type(), encode(accepted, value)?))
+    Ok(cx.respond(
+        code,
+        accepted.media.content_type(),
+        encode(accepted, value)?,
+    ))
 }
 
 /// Encodes a value.
@@ -87,16 +91,21 @@ pub(crate) fn encode(accepted: Accepted, value: &Value) -> Result<Vec<u8>, Statu
     match (accepted.media, accepted.pretty) {
         (Media::Json, false) => serde_json::to_vec(value).map_err(|e| internal(&e)),
         (Media::Json, true) => serde_json::to_vec_pretty(value).map_err(|e| internal(&e)),
-        (Media::Yaml, _) => {
-            serde_saphyr::to_string(value).map(String::into_bytes).map_err(|e| internal(&e))
-        }
+        (Media::Yaml, _) => serde_saphyr::to_string(value)
+            .map(String::into_bytes)
+            .map_err(|e| internal(&e)),
     }
 }
 
 /// Tells whether stored bytes are the answer, but for the resource version.
 pub(crate) fn is_verbatim(kind: &Kind, accepted: Accepted) -> bool {
     kind.conversion.is_none()
-        && accepted == Accepted { media: Media::Json, shape: Shape::Object, pretty: false }
+        && accepted
+            == Accepted {
+                media: Media::Json,
+                shape: Shape::Object,
+                pretty: false,
+            }
 }
 
 /// Answers a list.

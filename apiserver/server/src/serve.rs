@@ -162,7 +162,10 @@ fn connection_slots(wanted: usize) -> usize {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let limit = getrlimit(Resource::Nofile);
     if limit.current != limit.maximum {
-        let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
+        let raised = Rlimit {
+            current: limit.maximum,
+            maximum: limit.maximum,
+        };
         if let Err(error) = setrlimit(Resource::Nofile, raised) {
             tracing::debug!(%error, "cannot raise the limit of open files");
         }
@@ -203,20 +206,29 @@ impl<H: Handler> Connections<H> {
         let service = service_fn(move |request: Request<Incoming>| {
             let (handler, peer, guard) = (handler.clone(), peer.clone(), seen.clone().begin());
             async move {
-                let request = request.map(|b| b.map_err(|e| Box::new(e) as BoxError).boxed_unsync());
+                let request =
+                    request.map(|b| b.map_err(|e| Box::new(e) as BoxError).boxed_unsync());
                 let response = handler.handle(peer, request).await;
-                Ok::<_, Infallible>(response.map(|body| Guarded { body, _guard: guard }))
+                Ok::<_, Infallible>(response.map(|body| Guarded {
+                    body,
+                    _guard: guard,
+                }))
             }
         });
         let io = TokioIo::new(stream);
         let result = if http2 {
             let connection = http2_builder().serve_connection(io, service);
             let connection = pin!(connection);
-            self.drive(connection, &activity, |c| c.graceful_shutdown()).await
+            self.drive(connection, &activity, |c| c.graceful_shutdown())
+                .await
         } else {
-            let connection = self.http1_builder().serve_connection(io, service).with_upgrades();
+            let connection = self
+                .http1_builder()
+                .serve_connection(io, service)
+                .with_upgrades();
             let connection = pin!(connection);
-            self.drive(connection, &activity, |c| c.graceful_shutdown()).await
+            self.drive(connection, &activity, |c| c.graceful_shutdown())
+                .await
         };
         if let Err(error) = result {
             tracing::debug!(%from, %error, "connection ended");
@@ -259,7 +271,9 @@ impl<H: Handler> Connections<H> {
             }
         }
         close(connection.as_mut());
-        tokio::time::timeout(CLOSE_TIMEOUT, connection).await.unwrap_or(Ok(()))
+        tokio::time::timeout(CLOSE_TIMEOUT, connection)
+            .await
+            .unwrap_or(Ok(()))
     }
 }
 
@@ -284,7 +298,11 @@ struct Activity {
 
 impl Activity {
     fn new() -> Self {
-        Self { running: AtomicUsize::new(0), start: Instant::now(), last_end_ms: AtomicU64::new(0) }
+        Self {
+            running: AtomicUsize::new(0),
+            start: Instant::now(),
+            last_end_ms: AtomicU64::new(0),
+        }
     }
 
     fn begin(self: Arc<Self>) -> ActivityGuard {

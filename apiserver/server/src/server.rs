@@ -21,6 +21,7 @@ use crate::pki::{Identity, Pki, PkiError};
 use crate::serve::tls::{self, ClientTrust, TlsError};
 use crate::serve::{Handler, Limits, Listener};
 use crate::services::ServiceIps;
+use crate::storage::compactor::{COMPACT_EVERY, Compactor};
 use crate::storage::embedded::EmbeddedStore;
 use crate::storage::etcd::{EtcdConfig, EtcdStore, EtcdTls};
 use crate::storage::{Store, StoreError};
@@ -58,6 +59,8 @@ pub struct Config {
     pub store: StoreSource,
     /// Where to listen; port 0 takes any free one.
     pub bind: SocketAddr,
+    /// The flag by which the caller lets a user choose the port.
+    pub port_flag: &'static str,
     /// Where certificates are kept; created when missing.
     pub cert_dir: PathBuf,
     /// The range of cluster IPs.
@@ -72,6 +75,9 @@ pub struct Config {
     pub extra_names: Vec<String>,
     /// How long events are kept.
     pub event_ttl: Duration,
+    /// How often history is compacted, and so how much is kept at least; zero
+    /// leaves it to others.
+    pub compact_every: Duration,
     /// The limits on connections.
     pub limits: Limits,
 }
@@ -82,6 +88,7 @@ impl Config {
         Self {
             store,
             bind: SocketAddr::from(([127, 0, 0, 1], port)),
+            port_flag: "--secure-port",
             cert_dir: cert_dir.into(),
             service_cidr: SERVICE_CIDR.to_owned(),
             client_ca_file: None,
@@ -89,6 +96,7 @@ impl Config {
             token_auth_file: None,
             extra_names: Vec::new(),
             event_ttl: EVENT_TTL,
+            compact_every: COMPACT_EVERY,
             limits: Limits::default(),
         }
     }
@@ -140,7 +148,7 @@ impl Server {
         let (serving_token, storage_token) = (CancellationToken::new(), CancellationToken::new());
         let bind_error = |source| StartError::Bind {
             address: config.bind,
-            flag: "--secure-port",
+            flag: config.port_flag,
             source,
         };
         // First, so that a taken port changes nothing on disk.
@@ -164,6 +172,10 @@ impl Server {
             shutdown: serving_token.clone(),
             storage: storage_token.clone(),
         });
+        if !config.compact_every.is_zero() {
+            let (store, stores) = (api.store.clone(), api.stores());
+            Compactor::start(store, stores, config.compact_every, storage_token.clone());
+        }
         let listener = Listener {
             tcp,
             tls: server_tls,
@@ -173,7 +185,14 @@ impl Server {
         };
         let serving = tokio::spawn(listener.run(serving_token.clone()));
         tokio::spawn(bootstrap::run(api.clone(), addr.port()));
-        let running = Running { addr, api, pki: Arc::new(pki), serving, serving_token, storage_token };
+        let running = Running {
+            addr,
+            api,
+            pki: Arc::new(pki),
+            serving,
+            serving_token,
+            storage_token,
+        };
         match tokio::time::timeout(STORE_WAIT, running.ready()).await {
             Ok(()) => Ok(running),
             Err(_) => {
@@ -188,7 +207,10 @@ async fn open_store(source: &StoreSource) -> Result<Arc<dyn Store>, StartError> 
     Ok(match source {
         StoreSource::Embedded(handle) => Arc::new(EmbeddedStore::new(handle.clone())),
         StoreSource::Etcd { endpoints, tls } => {
-            let config = EtcdConfig { endpoints: endpoints.clone(), tls: tls.clone() };
+            let config = EtcdConfig {
+                endpoints: endpoints.clone(),
+                tls: tls.clone(),
+            };
             Arc::new(EtcdStore::connect(&config).await?)
         }
         StoreSource::Other(store) => store.clone(),
@@ -196,8 +218,10 @@ async fn open_store(source: &StoreSource) -> Result<Arc<dyn Store>, StartError> 
 }
 
 fn read_text(path: &Path) -> Result<String, PkiError> {
-    std::fs::read_to_string(path)
-        .map_err(|source| PkiError::Io { path: path.to_owned(), source })
+    std::fs::read_to_string(path).map_err(|source| PkiError::Io {
+        path: path.to_owned(),
+        source,
+    })
 }
 
 fn client_trust(pki: &Pki, file: Option<&Path>) -> Result<ClientTrust, StartError> {
@@ -209,7 +233,9 @@ fn client_trust(pki: &Pki, file: Option<&Path>) -> Result<ClientTrust, StartErro
 }
 
 fn tokens(file: Option<&Path>) -> Result<Tokens, StartError> {
-    let Some(path) = file else { return Ok(Tokens::default()) };
+    let Some(path) = file else {
+        return Ok(Tokens::default());
+    };
     Tokens::parse(&read_text(path)?).map_err(|reason| StartError::Setting {
         flag: "--token-auth-file",
         reason: format!("{}: {reason}", path.display()),
@@ -218,7 +244,10 @@ fn tokens(file: Option<&Path>) -> Result<Tokens, StartError> {
 
 fn serving_identity(pki: &Pki, config: &Config, range: &IpRange) -> Result<Identity, StartError> {
     if let Some((cert, key)) = &config.tls_files {
-        return Ok(Identity { cert_pem: read_text(cert)?, key_pem: read_text(key)? });
+        return Ok(Identity {
+            cert_pem: read_text(cert)?,
+            key_pem: read_text(key)?,
+        });
     }
     let mut names: Vec<String> = [
         "localhost",
@@ -236,7 +265,10 @@ fn serving_identity(pki: &Pki, config: &Config, range: &IpRange) -> Result<Ident
         ip if ip.is_unspecified() => names.extend(outbound_address().map(|ip| ip.to_string())),
         ip => names.push(ip.to_string()),
     }
-    let host = rustix::system::uname().nodename().to_string_lossy().to_lowercase();
+    let host = rustix::system::uname()
+        .nodename()
+        .to_string_lossy()
+        .to_lowercase();
     if meta::names::subdomain_errors(&host).is_empty() {
         names.push(host);
     }
@@ -312,7 +344,10 @@ impl Running {
 
     /// Writes the administrator's kubeconfig, readable by its owner only.
     pub fn write_admin_kubeconfig(&self, path: &Path) -> Result<(), PkiError> {
-        kubeconfig::write(path, &self.kubeconfig("kubernetes-admin", &self.pki.admin()?))
+        kubeconfig::write(
+            path,
+            &self.kubeconfig("kubernetes-admin", &self.pki.admin()?),
+        )
     }
 
     /// Returns the TLS configuration of a kubelet of this cluster, which lets

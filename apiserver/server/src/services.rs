@@ -21,8 +21,8 @@ use serde_json::{Value, json};
 use tokio::sync::{Mutex, OwnedMutexGuard};
 
 use crate::api::{Api, Target};
-use crate::storage::{ListRequest, ReadVersion, Store, StoreError};
 use crate::storage::store::{Cas, PageRequest};
+use crate::storage::{ListRequest, ReadVersion, Store, StoreError};
 
 /// The cause of a conflict that another attempt resolves.
 pub(crate) const RETRY: &str = "KeelsonAddressRetry";
@@ -44,7 +44,10 @@ pub(crate) struct ServiceIps {
 impl ServiceIps {
     /// Creates the allocator of a range.
     pub(crate) fn new(range: IpRange) -> Self {
-        Self { range, turn: std::sync::Arc::new(Mutex::new(())) }
+        Self {
+            range,
+            turn: std::sync::Arc::new(Mutex::new(())),
+        }
     }
 
     /// Returns the range.
@@ -65,7 +68,11 @@ pub(crate) struct Claim {
 impl Claim {
     /// Returns the claim of a write that needs no address.
     pub(crate) fn none() -> Self {
-        Self { address: None, revision: 0, _turn: None }
+        Self {
+            address: None,
+            revision: 0,
+            _turn: None,
+        }
     }
 
     /// Puts the address into a service that has none yet and needs one.
@@ -79,8 +86,10 @@ impl Claim {
                 Ok(())
             }
             // It came to need one after the claim was prepared.
-            None => Err(Status::modified(&kind.group_resource(), value::name(service))
-                .with_cause(RETRY, "", "")),
+            None => Err(
+                Status::modified(&kind.group_resource(), value::name(service))
+                    .with_cause(RETRY, "", ""),
+            ),
         }
     }
 
@@ -155,7 +164,11 @@ pub(crate) async fn claim(
         None => pick(api, used, &owner, dry_run).await?,
     };
     set_address(service, &address.to_string());
-    Ok(Claim { address: Some(address), revision, _turn: Some(turn) })
+    Ok(Claim {
+        address: Some(address),
+        revision,
+        _turn: Some(turn),
+    })
 }
 
 async fn pick(
@@ -164,11 +177,13 @@ async fn pick(
     owner: &str,
     dry_run: bool,
 ) -> Result<(IpAddr, u64), Status> {
-    let full = |e: IpError| {
-        Status::internal(format!("failed to allocate a serviceIP: {e}"))
-    };
+    let full = |e: IpError| Status::internal(format!("failed to allocate a serviceIP: {e}"));
     for _ in 0..PICK_ATTEMPTS_MAX {
-        let ip = api.service_ips.range.pick(rand::random(), &used).map_err(full)?;
+        let ip = api
+            .service_ips
+            .range
+            .pick(rand::random(), &used)
+            .map_err(full)?;
         if dry_run {
             return Ok((ip, 0));
         }
@@ -211,7 +226,10 @@ async fn take(store: &dyn Store, ip: IpAddr, owner: &str) -> Result<Option<u64>,
     match put(0).await.map_err(StoreError::into_status)? {
         Cas::Done(revision) => Ok(Some(revision)),
         Cas::Conflict(Some(kv)) if is_old(&kv.value) => {
-            match put(kv.mod_revision).await.map_err(StoreError::into_status)? {
+            match put(kv.mod_revision)
+                .await
+                .map_err(StoreError::into_status)?
+            {
                 Cas::Done(revision) => Ok(Some(revision)),
                 Cas::Conflict(_) => Ok(None),
             }
@@ -258,8 +276,14 @@ async fn give_back(store: &dyn Store, ip: IpAddr, owner: &str) {
     let result = async {
         if let Some(kv) = store.get(&key).await?.kv {
             let claim: Value = serde_json::from_slice(&kv.value).unwrap_or_default();
-            let parent = value::at(&claim, "spec.parentRef").cloned().unwrap_or_default();
-            let of = format!("{}/{}", value::str_at(&parent, "namespace"), value::str_at(&parent, "name"));
+            let parent = value::at(&claim, "spec.parentRef")
+                .cloned()
+                .unwrap_or_default();
+            let of = format!(
+                "{}/{}",
+                value::str_at(&parent, "namespace"),
+                value::str_at(&parent, "name")
+            );
             if of == owner {
                 store.delete(&key, kv.mod_revision).await?;
             }
@@ -284,10 +308,15 @@ pub(crate) async fn prepare(
     change: &(dyn Fn(&Value) -> Result<Value, Status> + Send + Sync),
 ) -> Result<Claim, Status> {
     let kind = target.kind();
-    let current = target.store().get(target.ns(), &target.name, ReadVersion::Unset).await?;
+    let current = target
+        .store()
+        .get(target.ns(), &target.name, ReadVersion::Unset)
+        .await?;
     let old = crate::respond::view(kind, &current)?;
     // Whatever is wrong with the change is said when it is made.
-    let Ok(mut new) = change(&old) else { return Ok(Claim::none()) };
+    let Ok(mut new) = change(&old) else {
+        return Ok(Claim::none());
+    };
     if address_of(&old).is_some() || !value::str_at(&old, "spec.clusterIP").is_empty() {
         return Ok(Claim::none());
     }
@@ -322,13 +351,29 @@ pub(crate) async fn release(api: &Api, kind: &Kind, service: &Object) {
 /// gets one, an old claim without a service is given back.
 pub(crate) async fn repair(api: &Api) -> Result<(), Status> {
     let _turn = api.service_ips.turn.lock().await;
-    let services = api.core("services")?.store.list(ListRequest::default()).await?;
+    let services = api
+        .core("services")?
+        .store
+        .list(ListRequest::default())
+        .await?;
     let mut held = BTreeSet::new();
-    let page = PageRequest { prefix: CLAIMS.to_owned(), ..PageRequest::default() };
-    let claims = api.store.list(page).await.map_err(StoreError::into_status)?.kvs;
+    let page = PageRequest {
+        prefix: CLAIMS.to_owned(),
+        ..PageRequest::default()
+    };
+    let claims = api
+        .store
+        .list(page)
+        .await
+        .map_err(StoreError::into_status)?
+        .kvs;
     for object in &services.items {
-        let Ok(service) = object.to_value() else { continue };
-        let Some(ip) = address_of(&service) else { continue };
+        let Ok(service) = object.to_value() else {
+            continue;
+        };
+        let Some(ip) = address_of(&service) else {
+            continue;
+        };
         held.insert(ip);
         let key = format!("{CLAIMS}{ip}");
         if !claims.iter().any(|kv| kv.key == key) {

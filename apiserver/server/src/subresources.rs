@@ -46,7 +46,14 @@ const fn unstored_resource(
     kind: &'static str,
     namespaced: bool,
 ) -> Unstored {
-    Unstored { group, version: "v1", plural, singular, kind, namespaced }
+    Unstored {
+        group,
+        version: "v1",
+        plural,
+        singular,
+        kind,
+        namespaced,
+    }
 }
 
 /// Every resource that is only posted.
@@ -76,7 +83,10 @@ pub(crate) async fn answer_unstored(
     body: BoxBody,
 ) -> Result<Response<BoxBody>, Status> {
     if cx.info.verb != Verb::Create || !r.subresource.is_empty() || r.name.is_some() {
-        return Err(Status::method_not_supported(&r.group_resource(), cx.info.verb.as_str()));
+        return Err(Status::method_not_supported(
+            &r.group_resource(),
+            cx.info.verb.as_str(),
+        ));
     }
     match r.resource.as_str() {
         "bindings" => binding::create_by_body(api, cx, r, body).await,
@@ -88,7 +98,8 @@ pub(crate) async fn answer_unstored(
 /// Finds a resource that is only posted.
 pub(crate) fn find_unstored(r: &ResourceRequest) -> Option<&'static Unstored> {
     UNSTORED.iter().find(|u| {
-        (u.group, u.version, u.plural) == (r.group.as_str(), r.version.as_str(), r.resource.as_str())
+        (u.group, u.version, u.plural)
+            == (r.group.as_str(), r.version.as_str(), r.resource.as_str())
             && u.namespaced == r.namespace.is_some()
     })
 }
@@ -103,7 +114,9 @@ pub(crate) fn dispatch<'a>(
 ) -> BoxFuture<'a, Result<Response<BoxBody>, Status>> {
     Box::pin(async move {
         let kind = target.kind();
-        let subresource = kind.subresource(&r.subresource).ok_or_else(Status::no_such_path)?;
+        let subresource = kind
+            .subresource(&r.subresource)
+            .ok_or_else(Status::no_such_path)?;
         let verb = cx.info.verb.as_str();
         if !subresource.verbs.contains(&verb) {
             return Err(Status::method_not_supported(&kind.group_resource(), verb));

@@ -42,8 +42,16 @@ pub(crate) async fn dispatch(
         return subresources::dispatch(api, cx, &target, &r, body).await;
     }
     let kind = target.kind();
-    if !kind.allows(cx.info.verb.as_str()) {
-        return Err(Status::method_not_supported(&kind.group_resource(), cx.info.verb.as_str()));
+    let wants_name = match cx.info.verb {
+        Verb::Update | Verb::Patch => true,
+        Verb::Create => false,
+        _ => !target.name.is_empty(),
+    };
+    if !kind.allows(cx.info.verb.as_str()) || wants_name == target.name.is_empty() {
+        return Err(Status::method_not_supported(
+            &kind.group_resource(),
+            cx.info.verb.as_str(),
+        ));
     }
     match cx.info.verb {
         Verb::Get => get::get(cx, &target).await,

@@ -1,6 +1,8 @@
 //! The storage's conformance suite over the store in the same process, and the
 //! same store over its own gRPC: both implementations of one trait.
 
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 

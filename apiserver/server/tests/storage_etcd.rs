@@ -1,6 +1,8 @@
 //! The storage's conformance suite over a real etcd, whose binary
 //! `KEELSON_TEST_ETCD` names; without it, the tests say that they were skipped.
 
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
 use std::net::TcpListener;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};

@@ -237,7 +237,7 @@ impl Model {
         let from = back.map(|b| self.revision.saturating_sub(b));
         let start = match from {
             Some(n) => Start::After(n),
-            None if n % 3 == 0 => Start::Now,
+            None if n.is_multiple_of(3) => Start::Now,
             None => Start::State,
         };
         let every = Duration::from_secs(60);

@@ -15,6 +15,7 @@ pub mod cli;
 pub mod controller;
 pub mod controllers;
 pub mod options;
+mod own_writes;
 pub mod scheduler_loop;
 #[cfg(test)]
 mod sim;

@@ -239,6 +239,8 @@ impl Scheduler {
         } else if self.is_ours(&new) {
             if !new.nominated_node.is_empty() {
                 self.cycle.nominate(Arc::clone(&new), &new.nominated_node);
+            } else if old.is_some_and(|old| !old.nominated_node.is_empty()) {
+                self.cycle.clear_nomination(&new.uid);
             }
             self.queue.update(new, self.now());
         }
@@ -315,8 +317,14 @@ impl Scheduler {
         match error {
             ScheduleError::NoNodes => failure.message = ScheduleError::NoNodes.to_string(),
             ScheduleError::Fit(mut fit) => {
-                match preempt(&self.cycle, &pod, &self.cache, &fit) {
-                    Preemption::NoHelp(text) => fit.post_filter = Some(text),
+                let preemption = preempt(&self.cycle, &pod, &self.cache, &fit);
+                fit.post_filter = preemption.message().map(str::to_owned);
+                match preemption {
+                    Preemption::NotEligible(_) => {}
+                    Preemption::NoHelp(_) => {
+                        self.cycle.clear_nomination(&pod.uid);
+                        failure.nominate = Some(String::new());
+                    }
                     Preemption::Victims { node, pods } => {
                         self.cycle.nominate(Arc::clone(&pod), &node);
                         failure.nominate = Some(node);

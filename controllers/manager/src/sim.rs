@@ -6,6 +6,7 @@
 //! and clock are of the simulation.
 
 mod agents;
+mod http;
 mod process;
 mod rng;
 mod server;

@@ -10,6 +10,8 @@
 //! Rules follow Kubernetes v1.32 `pkg/controller/deployment`.
 
 mod cleanup;
+#[cfg(test)]
+mod props;
 mod recreate;
 pub mod revision;
 mod rolling;
@@ -58,7 +60,10 @@ pub fn plan(observed: &Observed<'_>, now: Timestamp) -> Plan {
         return sync.finish_status_only();
     }
     sync.note_pause();
-    if sync.paused() || scale::was_rescaled(&sync) {
+    // Recreate has no proportions to keep: its own steps size the sets, also when
+    // a cache that was behind led to several active ones.
+    let rescaled = sync.strategy != Strategy::Recreate && scale::was_rescaled(&sync);
+    if sync.paused() || rescaled {
         sync.adopt_new_set();
         scale::keep_proportions(&mut sync);
         if sync.paused() {

@@ -2,12 +2,14 @@
 //! in the end loses its pods.
 //!
 //! [`health`] judges heartbeats, [`taints`] derives taints from conditions,
-//! [`eviction`] says when a tainted node's pod must go. Rules follow Kubernetes
+//! [`zones`] how fast nodes may be given up, [`eviction`] when a tainted node's pod
+//! must go. Rules follow Kubernetes
 //! v1.32 `pkg/controller/nodelifecycle` and `pkg/controller/tainteviction`.
 
 pub mod eviction;
 pub mod health;
 pub mod taints;
+pub mod zones;
 
 use k8s_openapi::api::core::v1::{Node, NodeCondition};
 

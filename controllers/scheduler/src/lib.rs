@@ -31,6 +31,8 @@ pub mod plugins;
 pub mod pod;
 pub mod ports;
 pub mod preemption;
+#[cfg(test)]
+mod props;
 pub mod queue;
 pub mod resources;
 pub mod selector;

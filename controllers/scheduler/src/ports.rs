@@ -108,11 +108,11 @@ mod tests {
     fn ports_are_counted() {
         let mut used = UsedPorts::default();
         let p = port("TCP", 80, "0.0.0.0");
-        used.add(&[p.clone()]);
-        used.add(&[p.clone()]);
-        used.remove(&[p.clone()]);
+        used.add(std::slice::from_ref(&p));
+        used.add(std::slice::from_ref(&p));
+        used.remove(std::slice::from_ref(&p));
         assert!(used.conflicts(&p));
-        used.remove(&[p.clone()]);
+        used.remove(std::slice::from_ref(&p));
         assert!(!used.conflicts(&p));
     }
 }

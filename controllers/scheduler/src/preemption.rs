@@ -19,6 +19,10 @@ use crate::pod::PodInfo;
 const NOT_HELPFUL: &str = "Preemption is not helpful for scheduling";
 const NO_VICTIMS: &str = "No preemption victims found for incoming pod";
 
+const NEVER: &str = "preemption: not eligible due to preemptionPolicy=Never.";
+const TERMINATING: &str =
+    "preemption: not eligible due to a terminating pod on the nominated node.";
+
 /// Is what preemption found.
 #[derive(Clone, Debug)]
 pub enum Preemption {
@@ -29,17 +33,30 @@ pub enum Preemption {
         /// Are the pods to delete, the most important first.
         pods: Vec<Arc<PodInfo>>,
     },
-    /// Nothing can be done; the text goes behind the reason the pod does not fit.
+    /// The pod may not preempt, or not now; a promise made before stands. The text
+    /// goes behind the reason the pod does not fit.
+    NotEligible(String),
+    /// Nothing can be done; a promise made before is void.
     NoHelp(String),
+}
+
+impl Preemption {
+    /// Returns what to put behind the reason the pod does not fit.
+    pub fn message(&self) -> Option<&str> {
+        match self {
+            Preemption::Victims { .. } => None,
+            Preemption::NotEligible(text) | Preemption::NoHelp(text) => Some(text),
+        }
+    }
 }
 
 /// Looks for room for a pod that fits nowhere.
 pub fn preempt(cycle: &Cycle, pod: &PodInfo, cache: &Cache, error: &FitError) -> Preemption {
     if !pod.may_preempt {
-        return no_help("not eligible due to preemptionPolicy=Never.");
+        return Preemption::NotEligible(NEVER.to_owned());
     }
     if waits_for_victims(pod, cache) {
-        return no_help("not eligible due to a terminating pod on the nominated node.");
+        return Preemption::NotEligible(TERMINATING.to_owned());
     }
     let mut failed = FitError {
         nodes: error.nodes,
@@ -64,12 +81,8 @@ pub fn preempt(cycle: &Cycle, pod: &PodInfo, cache: &Cache, error: &FitError) ->
             node: node.clone(),
             pods,
         },
-        None => no_help(&failed.to_string()),
+        None => Preemption::NoHelp(format!("preemption: {failed}")),
     }
-}
-
-fn no_help(text: &str) -> Preemption {
-    Preemption::NoHelp(format!("preemption: {text}"))
 }
 
 /// Tells whether earlier victims of the pod are still on their way out.
@@ -202,7 +215,7 @@ mod tests {
             json!({"priority": 50, "preemptionPolicy": "Never",
             "containers": [{"name": "c", "resources": {"requests": {"cpu": "2"}}}]}),
         );
-        let Preemption::NoHelp(text) = run(&polite, &world(&full)) else {
+        let Preemption::NotEligible(text) = run(&polite, &world(&full)) else {
             panic!("never")
         };
         assert_eq!(

@@ -163,3 +163,6 @@ pub fn run(args: &KubeletArgs) -> Result<(), AgentError> {
         work.await
     })
 }
+
+#[cfg(test)]
+mod test;

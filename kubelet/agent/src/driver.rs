@@ -13,17 +13,19 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use kubelet_core::pod;
 use kubelet_core::probe::ProbeKind;
+use kubelet_core::worker::GRACE_SECONDS_REMOVED;
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
 use crate::effects::{Context, Started, seconds, until};
 use crate::probing::ProbeOutcome;
-use crate::runtime::{PodContainer, now};
+use crate::runtime::{PodContainer, RuntimeError, now};
 
 mod entry;
 mod inbox;
 mod question;
 mod status_patch;
+mod task;
 
 use entry::{Effect, PodEntry};
 pub(crate) use inbox::{Inbox, PodChange};
@@ -47,7 +49,7 @@ pub(crate) enum Event {
     /// Every pod the API server had at the start has been seen.
     PodsSynced,
     /// A container changed.
-    Container(PodContainer),
+    Container(Box<PodContainer>),
     /// The runtime listed everything.
     Relisted(Vec<PodContainer>),
     /// It is time to list everything.
@@ -125,6 +127,7 @@ pub(crate) struct Driver {
     pods_synced: bool,
     relisting: bool,
     relists: u64,
+    token: CancellationToken,
 }
 
 impl Driver {
@@ -134,6 +137,7 @@ impl Driver {
         inbox: Arc<Inbox>,
         runtime_events: mpsc::Receiver<PodContainer>,
         known: Vec<PodContainer>,
+        token: CancellationToken,
     ) -> (Self, mpsc::Sender<Event>) {
         let (results_sender, results) = mpsc::channel(RESULTS_MAX);
         let (questions_sender, questions) = mpsc::channel(QUESTIONS_MAX);
@@ -157,31 +161,28 @@ impl Driver {
             pods_synced: false,
             relisting: false,
             relists: 0,
+            token,
         };
         (driver, questions_sender)
     }
 
     /// Runs until cancelled. Containers keep running, as when a kubelet restarts.
-    pub(crate) async fn run(mut self, token: CancellationToken) {
+    pub(crate) async fn run(mut self) {
         let mut relist = tokio::time::interval(RELIST_PERIOD);
         relist.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-        while let Some(event) = self.select(&mut relist, &token).await {
+        while let Some(event) = self.select(&mut relist).await {
             self.apply(event);
         }
     }
 
     /// Waits for the next event; `None` when it is time to end.
-    async fn select(
-        &mut self,
-        relist: &mut tokio::time::Interval,
-        token: &CancellationToken,
-    ) -> Option<Event> {
+    async fn select(&mut self, relist: &mut tokio::time::Interval) -> Option<Event> {
         let wake_at = self.pods.values().filter_map(PodEntry::wake_at).min();
         let sleep = wake_at.map_or(Duration::from_secs(3600), |at| until(at, now()));
         tokio::select! {
-            () = token.cancelled() => None,
+            () = self.token.cancelled() => None,
             Some(result) = self.results.recv() => Some(result),
-            Some(container) = self.runtime_events.recv() => Some(Event::Container(container)),
+            Some(container) = self.runtime_events.recv() => Some(Event::Container(Box::new(container))),
             event = self.inbox.next() => Some(event),
             Some(question) = self.questions.recv() => Some(question),
             _ = relist.tick() => Some(Event::RelistDue),
@@ -194,7 +195,7 @@ impl Driver {
         match event {
             Event::Pod(change) => self.pod_changed(change),
             Event::PodsSynced => self.pods_synced = true,
-            Event::Container(container) => self.container_changed(container),
+            Event::Container(container) => self.container_changed(*container),
             Event::Relisted(list) => self.relisted(list),
             Event::RelistDue => self.relist(),
             Event::Tick => self.tick(),
@@ -348,12 +349,15 @@ impl Driver {
         }
         let pod = format!("{}/{}", container.pod_namespace, container.pod_name);
         tracing::info!(id, pod, "ending a container whose pod no longer exists");
+        let grace = seconds(container.grace_seconds.min(GRACE_SECONDS_REMOVED));
         let context = Arc::clone(&self.context);
         self.spawn(async move {
             let runtime = &context.runtime;
-            let ended = runtime.stop(&id, seconds(container.grace_seconds)).await;
+            let ended = runtime.stop(&id, grace).await;
             let removed = match ended {
                 Ok(()) => runtime.remove(&id).await,
+                // Removed since it was listed.
+                Err(RuntimeError::NotFound(_)) => Ok(()),
                 Err(error) => Err(error),
             };
             if let Err(error) = removed {
@@ -394,112 +398,46 @@ impl Driver {
         due.iter().for_each(|uid| self.sync(uid));
     }
 
-    /// Starts one effect.
+    /// Begins one effect.
     fn perform(&mut self, pod: &Arc<Pod>, effect: Effect) {
-        let (context, pod) = (Arc::clone(&self.context), Arc::clone(pod));
-        let uid = pod::uid(&pod).to_owned();
         match effect {
-            Effect::SetUp => self.spawn(async move {
-                let result = context.set_up(&pod).await;
-                if let Err(message) = &result {
-                    context
-                        .events
-                        .pod_warning(&pod, "FailedMount", message.clone());
-                }
-                Event::SetUpDone { uid, result }
-            }),
-            Effect::Start { container, attempt } => self.spawn(async move {
-                let started = context.start(&pod, &container, attempt).await;
-                Event::StartDone {
-                    uid,
-                    container: container.name,
-                    started,
-                }
-            }),
-            Effect::Kill {
-                container,
-                id,
-                message,
-                grace_seconds,
-            } => self.spawn(async move {
-                let result = context
-                    .kill(&pod, &container, &id, message, grace_seconds)
-                    .await;
-                Event::KillDone {
-                    uid,
-                    container,
-                    id,
-                    result,
-                }
-            }),
-            Effect::Hasten {
-                container,
-                id,
-                grace_seconds,
-            } => self.spawn(async move {
-                let stopped = context.runtime.stop(&id, seconds(grace_seconds)).await;
-                let result = stopped.map_err(|e| e.to_string());
-                Event::KillDone {
-                    uid,
-                    container,
-                    id,
-                    result,
-                }
-            }),
-            Effect::Remove { id } => self.spawn(async move {
-                let result = context.runtime.remove(&id).await.map_err(|e| e.to_string());
-                Event::RemoveDone { uid, id, result }
-            }),
-            Effect::Probe {
-                container,
-                id,
-                kind,
-                timeout,
-            } => self.spawn(async move {
-                let outcome = context.probe(&pod, &container, &id, kind, timeout).await;
-                Event::ProbeDone {
-                    uid,
-                    container,
-                    id,
-                    kind,
-                    outcome,
-                }
-            }),
-            Effect::WriteStatus(patch) => self.spawn(async move {
-                let result = context.write_status(&pod, patch).await.map(Box::new);
-                Event::StatusWritten { uid, result }
-            }),
-            Effect::TearDown => self.spawn(async move {
-                let result = context.tear_down(&uid).await;
-                Event::TornDown { uid, result }
-            }),
-            Effect::Delete => self.spawn(async move {
-                let result = context.delete(&pod).await;
-                Event::Deleted { uid, result }
-            }),
+            Effect::Forget => {
+                self.pods.remove(pod::uid(pod));
+            }
             Effect::Tell {
                 container,
                 warning,
                 reason,
                 message,
-            } => {
-                if warning {
-                    context.events.warning(&pod, &container, reason, message);
-                } else {
-                    context.events.normal(&pod, &container, reason, message);
-                }
+            } if warning => {
+                self.context
+                    .events
+                    .warning(pod, &container, reason, message);
             }
-            Effect::Forget => {
-                self.pods.remove(&uid);
+            Effect::Tell {
+                container,
+                reason,
+                message,
+                ..
+            } => {
+                self.context.events.normal(pod, &container, reason, message);
+            }
+            Effect::Task(task) => {
+                let (context, pod) = (Arc::clone(&self.context), Arc::clone(pod));
+                self.spawn(task::carry_out(context, pod, task));
             }
         }
     }
 
     fn spawn(&self, effect: impl Future<Output = Event> + Send + 'static) {
-        let sender = self.results_sender.clone();
+        let (sender, token) = (self.results_sender.clone(), self.token.clone());
         tokio::spawn(async move {
-            let event = effect.await;
-            let _ended = sender.send(event).await;
+            tokio::select! {
+                () = token.cancelled() => {}
+                event = effect => {
+                    let _ended = sender.send(event).await;
+                }
+            }
         });
     }
 }

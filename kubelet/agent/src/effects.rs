@@ -43,14 +43,22 @@ pub(crate) struct Context {
 #[derive(Debug)]
 pub(crate) enum Started {
     /// There is an instance, running or already ended.
-    Instance(ContainerInstance),
+    Instance(Box<ContainerInstance>),
     /// There is none.
     Failed(FailureKind, String),
 }
 
 impl Context {
-    /// Makes the pod's directories and volumes; the error is for the event.
+    /// Makes the pod's directories and volumes, or tells in an event why not.
     pub(crate) async fn set_up(&self, pod: &Pod) -> Result<(), String> {
+        let result = self.try_set_up(pod).await;
+        if let Err(message) = &result {
+            self.events.pod_warning(pod, "FailedMount", message.clone());
+        }
+        result
+    }
+
+    async fn try_set_up(&self, pod: &Pod) -> Result<(), String> {
         let references = planned::references(pod);
         let sources = self
             .objects
@@ -90,7 +98,7 @@ impl Context {
             ContainerRun::Exited(exit) if exit.reason == "StartError" => {
                 self.events
                     .warning(pod, name, "Failed", format!("Error: {}", exit.message));
-                return Started::Instance(instance);
+                return Started::Instance(Box::new(instance));
             }
             ContainerRun::Exited(_) | ContainerRun::Running { .. } | ContainerRun::Created => {
                 self.events
@@ -98,7 +106,7 @@ impl Context {
             }
         }
         self.post_start(pod, container, &instance.id).await;
-        Started::Instance(instance)
+        Started::Instance(Box::new(instance))
     }
 
     /// Gathers everything the container needs, telling what is missing.
@@ -181,17 +189,25 @@ impl Context {
         }
     }
 
-    /// Runs the `preStop` hook and stops the container, both inside the grace.
+    /// Runs the `preStop` hook and stops the container, both inside the grace;
+    /// without a message only shortens the grace of a stop under way.
     pub(crate) async fn kill(
         &self,
         pod: &Pod,
         name: &str,
         id: &str,
-        message: String,
+        message: Option<String>,
         grace_seconds: i64,
     ) -> Result<(), String> {
+        let grace = seconds(grace_seconds.max(1));
+        let Some(message) = message else {
+            return self
+                .runtime
+                .stop(id, grace)
+                .await
+                .map_err(|e| e.to_string());
+        };
         self.events.normal(pod, name, "Killing", message);
-        let grace = Duration::from_secs(grace_seconds.max(1).unsigned_abs());
         let mut left = grace;
         let container = pod::container(pod, name);
         let hook = container.and_then(|c| c.lifecycle.as_ref()?.pre_stop.as_ref());

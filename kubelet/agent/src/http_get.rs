@@ -40,6 +40,24 @@ pub(crate) async fn get(
     }
 }
 
+/// Writes the URL a GET asks for, for messages.
+pub(crate) fn url(action: &HTTPGetAction, container: &Container, default_host: &str) -> String {
+    let host = action
+        .host
+        .as_deref()
+        .filter(|h| !h.is_empty())
+        .unwrap_or(default_host);
+    let scheme = action.scheme.as_deref().unwrap_or("HTTP").to_lowercase();
+    let port =
+        port(&action.port, container).map_or_else(|_unknown| String::new(), |p| format!(":{p}"));
+    let path = action
+        .path
+        .as_deref()
+        .unwrap_or_default()
+        .trim_start_matches('/');
+    format!("{scheme}://{host}{port}/{path}")
+}
+
 async fn try_get(
     action: &HTTPGetAction,
     container: &Container,

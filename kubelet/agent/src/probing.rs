@@ -62,8 +62,8 @@ pub(crate) async fn probe(
             Ok(200..400) => Ok(()),
             Ok(status) => Err(format!("HTTP probe failed with statuscode: {status}")),
             Err(error) => {
-                let path = action.path.as_deref().unwrap_or("/");
-                Err(format!("Get {path:?}: {error}"))
+                let url = http_get::url(action, container, host);
+                Err(format!("Get {url:?}: {error}"))
             }
         });
     }

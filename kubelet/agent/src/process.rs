@@ -77,7 +77,7 @@ struct Shared {
     image_map: ImageMap,
     table: Mutex<BTreeMap<String, Entry>>,
     events: mpsc::Sender<PodContainer>,
-    starts: Semaphore,
+    starts: Arc<Semaphore>,
 }
 
 /// One container the runtime knows.
@@ -110,7 +110,7 @@ impl ProcessRuntime {
             image_map,
             table: Mutex::new(BTreeMap::new()),
             events,
-            starts: Semaphore::new(STARTS_MAX),
+            starts: Arc::new(Semaphore::new(STARTS_MAX)),
         });
         for entry in found {
             let id = entry.spec.id.clone();
@@ -350,6 +350,15 @@ impl Runtime for ProcessRuntime {
 
     fn log_path(&self, id: &str) -> Option<PathBuf> {
         self.shared.table().get(id).map(|e| e.spec.log_path.clone())
+    }
+
+    fn close(&self) -> BoxFuture<'_, ()> {
+        async {
+            let all = u32::try_from(STARTS_MAX).unwrap_or(u32::MAX);
+            let _none_under_way = self.shared.starts.acquire_many(all).await;
+            self.shared.starts.close();
+        }
+        .boxed()
     }
 
     fn is_alive(&self, id: &str) -> bool {

@@ -61,8 +61,14 @@ pub async fn run(
     let _cancel_on_return = token.clone().drop_guard();
     let inbox = Arc::new(Inbox::default());
     let pods = pod_source(&client, &options.node_name, &inbox);
-    let (driver, questions) = Driver::new(context, Arc::clone(&inbox), runtime_events, known);
-    let server = server::Server::new(runtime, questions, options.server_tls.clone());
+    let (driver, questions) = Driver::new(
+        context,
+        Arc::clone(&inbox),
+        runtime_events,
+        known,
+        token.clone(),
+    );
+    let server = server::Server::new(Arc::clone(&runtime), questions, options.server_tls.clone());
     let _nobody_waits = ready.send(address);
     tracing::info!(node = options.node_name, %address, "kubelet is ready");
     let synced = async {
@@ -70,7 +76,7 @@ pub async fn run(
         inbox.synced();
     };
     tokio::join!(
-        driver.run(token.clone()),
+        driver.run(),
         pods.run(token.clone()),
         server.serve(listener, token.clone()),
         node::keep_lease(client.clone(), own_node, token.clone()),
@@ -82,6 +88,9 @@ pub async fn run(
             }
         },
     );
+    // From here on nothing is started: whoever takes the root directory over
+    // finds everything there is.
+    runtime.close().await;
     Ok(())
 }
 

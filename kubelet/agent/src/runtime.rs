@@ -114,6 +114,9 @@ pub enum RuntimeError {
     /// The shim did not answer.
     #[error("the container's shim did not answer: {0}")]
     ShimSilent(String),
+    /// The agent is ending and starts nothing any more.
+    #[error("the agent is ending")]
+    Closed,
     /// A command could not be run inside the container.
     #[error("{0}")]
     Exec(String),
@@ -154,6 +157,9 @@ pub trait Runtime: Send + Sync + 'static {
 
     /// Returns where a container's log is.
     fn log_path(&self, id: &str) -> Option<PathBuf>;
+
+    /// Refuses further starts and waits for those under way.
+    fn close(&self) -> BoxFuture<'_, ()>;
 
     /// Reports whether a container's log may still grow.
     fn is_alive(&self, id: &str) -> bool;

@@ -250,7 +250,7 @@ fn log_options(query: &str, now: Timestamp) -> Result<(LogOptions, bool), String
     let since = match (pairs.get("sinceTime"), number("sinceSeconds")?) {
         (Some(time), _) => {
             let time = time.parse::<Timestamp>();
-            Some(time.map_err(|_| "sinceTime must be an RFC 3339 time".to_owned())?)
+            Some(time.map_err(|_not_a_time| "sinceTime must be an RFC 3339 time".to_owned())?)
         }
         (None, Some(seconds)) => {
             let span = SignedDuration::from_secs(i64::try_from(seconds).unwrap_or(i64::MAX));

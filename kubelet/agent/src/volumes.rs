@@ -80,7 +80,12 @@ pub(crate) fn mounts(
                     mount.sub_path
                 ));
             }
-            let source = base.join(below);
+            // Joining nothing would still add a slash.
+            let source = if mount.sub_path.is_empty() {
+                base
+            } else {
+                base.join(below)
+            };
             if !mount.sub_path.is_empty() && !source.exists() {
                 fs::create_dir_all(&source).map_err(|e| format!("{}: {e}", source.display()))?;
             }

@@ -1,5 +1,8 @@
 //! The whole agent against an API server in memory: pods become processes.
 
+// A helper that fails fails its test.
+#![allow(clippy::unwrap_used)]
+
 use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::path::Path;
@@ -219,7 +222,8 @@ async fn the_node_is_registered_ready_and_has_a_lease() {
     // A second agent on the same directory is refused.
     let options = AgentOptions::new("n2", world.dir.path());
     let (ready, _) = oneshot::channel();
-    let refused = agent::run(world.api.client(), options, ready, CancellationToken::new()).await;
+    let second = agent::run(world.api.client(), options, ready, CancellationToken::new());
+    let refused = Box::pin(second).await;
     assert!(matches!(refused, Err(agent::AgentError::RootInUse { .. })));
     world.stop_agent().await;
 }

@@ -1,5 +1,8 @@
 //! The process runtime against real processes: start, end, take over, kill.
 
+// A helper that fails fails its test.
+#![allow(clippy::unwrap_used)]
+
 use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -464,6 +467,8 @@ async fn a_container_whose_directory_vanishes_ends() {
     let started = world.start(&["sleep", "3610"]).await;
     fs::remove_dir_all(world.container_dir(&started.id)).unwrap();
     eventually("the shim notices", || world.processes().is_empty()).await;
+    assert_eq!(world.exit(&started.id).await.exit_code, 137);
+    world.runtime.remove(&started.id).await.unwrap();
 }
 
 #[tokio::test]

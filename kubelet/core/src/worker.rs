@@ -13,6 +13,11 @@ use crate::{after, pod};
 /// Shortest grace a container is stopped with, in seconds (upstream's minimum).
 pub const GRACE_SECONDS_MIN: i64 = 1;
 
+/// Longest grace of a pod the API server no longer has, in seconds: it was
+/// deleted by force, or while no agent ran. Kubernetes promises such a pod "a
+/// small grace period" on its node.
+pub const GRACE_SECONDS_REMOVED: i64 = 2;
+
 /// Where a pod is in its life on this node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Stage {
@@ -79,8 +84,9 @@ impl PodWorker {
     /// Takes in that the API server no longer has the pod.
     pub fn removed(&mut self, pod: &Pod, now: Timestamp) {
         self.gone = true;
-        let grace = pod.metadata.deletion_grace_period_seconds;
-        self.terminate(grace.unwrap_or_else(|| pod::grace_seconds(pod)), now);
+        let asked = pod.metadata.deletion_grace_period_seconds;
+        let grace = asked.unwrap_or_else(|| pod::grace_seconds(pod));
+        self.terminate(grace.min(GRACE_SECONDS_REMOVED), now);
     }
 
     /// Takes in that every container ended and none will be started again.
@@ -208,12 +214,12 @@ mod test {
     }
 
     #[test]
-    fn a_removed_pod_is_stopped_with_the_specs_grace_and_needs_no_delete() {
+    fn a_removed_pod_is_stopped_soon_and_needs_no_delete() {
         let mut worker = PodWorker::new(&pod("Running", None), at(0));
         worker.removed(&pod("Running", None), at(1));
         assert_eq!(
             (worker.stage(), worker.grace_seconds()),
-            (Stage::Terminating, 20)
+            (Stage::Terminating, GRACE_SECONDS_REMOVED)
         );
         assert!(worker.is_gone() && !worker.delete_requested());
     }

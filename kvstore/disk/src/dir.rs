@@ -34,7 +34,8 @@ impl DataDir {
     pub fn open(path: &Path) -> Result<Self, DiskError> {
         check_format(path)?;
         let disk = RealDisk;
-        disk.create_dir(path).map_err(DiskError::io("make directory", path))?;
+        disk.create_dir(path)
+            .map_err(DiskError::io("make directory", path))?;
         let lock = take_lock(&path.join(LOCK_FILE))?;
         // Another process may have made the directory before we held its lock.
         if check_format(path)?.is_none() {
@@ -42,13 +43,22 @@ impl DataDir {
         }
         for part in ["wal", "db"] {
             let part = path.join(part);
-            disk.create_dir(&part).map_err(DiskError::io("make directory", &part))?;
+            disk.create_dir(&part)
+                .map_err(DiskError::io("make directory", &part))?;
         }
-        disk.sync_dir(path).map_err(DiskError::io("sync directory", path))?;
-        if let Some(parent) = path.parent().filter(|parent| !parent.as_os_str().is_empty()) {
-            disk.sync_dir(parent).map_err(DiskError::io("sync directory", parent))?;
+        disk.sync_dir(path)
+            .map_err(DiskError::io("sync directory", path))?;
+        if let Some(parent) = path
+            .parent()
+            .filter(|parent| !parent.as_os_str().is_empty())
+        {
+            disk.sync_dir(parent)
+                .map_err(DiskError::io("sync directory", parent))?;
         }
-        Ok(Self { path: path.to_owned(), _lock: lock })
+        Ok(Self {
+            path: path.to_owned(),
+            _lock: lock,
+        })
     }
 
     /// Returns the directory itself.
@@ -77,14 +87,26 @@ fn check_format(path: &Path) -> Result<Option<u32>, DiskError> {
         }
         Err(error) => return Err(DiskError::io("read", &file)(error)),
     };
-    let not_ours = |reason: String| DiskError::NotOurs { dir: path.to_owned(), reason };
+    let not_ours = |reason: String| DiskError::NotOurs {
+        dir: path.to_owned(),
+        reason,
+    };
     let found = match text.trim().split_once(' ') {
         Some((FORMAT_NAME, number)) => number.parse::<u32>(),
-        _ => return Err(not_ours(format!("its {VERSION_FILE} file says {:?}", text.trim()))),
+        _ => {
+            return Err(not_ours(format!(
+                "its {VERSION_FILE} file says {:?}",
+                text.trim()
+            )));
+        }
     };
     let found = found.map_err(|error| not_ours(format!("its {VERSION_FILE} file: {error}")))?;
     if found > FORMAT {
-        return Err(DiskError::NewerFormat { dir: path.to_owned(), found, known: FORMAT });
+        return Err(DiskError::NewerFormat {
+            dir: path.to_owned(),
+            found,
+            known: FORMAT,
+        });
     }
     Ok(Some(found))
 }
@@ -95,7 +117,10 @@ fn check_unused(path: &Path) -> Result<(), DiskError> {
     for name in ["member", "wal", "db"] {
         if path.join(name).exists() {
             let reason = format!("it has {name:?} but no {VERSION_FILE} file");
-            return Err(DiskError::NotOurs { dir: path.to_owned(), reason });
+            return Err(DiskError::NotOurs {
+                dir: path.to_owned(),
+                reason,
+            });
         }
     }
     Ok(())
@@ -108,12 +133,16 @@ fn take_lock(path: &Path) -> Result<fs::File, DiskError> {
     match file.try_lock() {
         Ok(()) => {}
         Err(fs::TryLockError::WouldBlock) => {
-            return Err(DiskError::Locked { lock: path.to_owned() });
+            return Err(DiskError::Locked {
+                lock: path.to_owned(),
+            });
         }
         Err(fs::TryLockError::Error(error)) => return Err(DiskError::io("lock", path)(error)),
     }
     // The number is for people who find the lock; nothing depends on it.
-    let note = file.set_len(0).and_then(|()| writeln!(file, "{}", std::process::id()));
+    let note = file
+        .set_len(0)
+        .and_then(|()| writeln!(file, "{}", std::process::id()));
     note.map_err(DiskError::io("write", path))?;
     Ok(file)
 }
@@ -141,7 +170,12 @@ mod tests {
         let path = dir.path().join("a/b");
         let held = DataDir::open(&path).unwrap();
         let error = DataDir::open(&path).unwrap_err();
-        assert!(error.to_string().contains(path.join("LOCK").to_str().unwrap()), "{error}");
+        assert!(
+            error
+                .to_string()
+                .contains(path.join("LOCK").to_str().unwrap()),
+            "{error}"
+        );
         drop(held);
         DataDir::open(&path).unwrap();
     }
@@ -151,7 +185,10 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         fs::write(dir.path().join("VERSION"), "keelson-store 7\n").unwrap();
         let error = DataDir::open(dir.path()).unwrap_err().to_string();
-        assert!(error.contains("version 7") && error.contains("knows 1"), "{error}");
+        assert!(
+            error.contains("version 7") && error.contains("knows 1"),
+            "{error}"
+        );
         let names = RealDisk.list(dir.path()).unwrap();
         assert_eq!(names, ["VERSION"]);
     }

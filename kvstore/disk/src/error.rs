@@ -31,7 +31,9 @@ pub enum DiskError {
         reason: String,
     },
     /// A newer program wrote the directory.
-    #[error("data directory {dir} has format version {found}, this program knows {known}; nothing was touched")]
+    #[error(
+        "data directory {dir} has format version {found}, this program knows {known}; nothing was touched"
+    )]
     NewerFormat {
         /// The directory.
         dir: PathBuf,
@@ -55,7 +57,9 @@ pub enum DiskError {
         lock: PathBuf,
     },
     /// The directory belongs to another member or cluster.
-    #[error("{dir} belongs to member {found_member:x} of cluster {found_cluster:x}, not to member {member:x} of cluster {cluster:x}")]
+    #[error(
+        "{dir} belongs to member {found_member:x} of cluster {found_cluster:x}, not to member {member:x} of cluster {cluster:x}"
+    )]
     OtherMember {
         /// The log's directory.
         dir: PathBuf,
@@ -93,6 +97,10 @@ impl DiskError {
     /// Makes a function that names action and path around a system error.
     pub(crate) fn io(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
         let path = path.to_owned();
-        move |source| Self::Io { action, path, source }
+        move |source| Self::Io {
+            action,
+            path,
+            source,
+        }
     }
 }

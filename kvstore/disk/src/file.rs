@@ -1,11 +1,6 @@
 //! The door to files: what the log needs of a file system, and no more.
 
-use std::{
-    fmt::Debug,
-    fs, io,
-    os::unix::fs::FileExt,
-    path::Path,
-};
+use std::{fmt::Debug, fs, io, os::unix::fs::FileExt, path::Path};
 
 /// A file system, real or simulated.
 pub trait Disk: Debug + Send + Sync {
@@ -62,7 +57,9 @@ impl Disk for RealDisk {
     }
 
     fn open(&self, path: &Path) -> io::Result<Box<dyn File>> {
-        Ok(Box::new(fs::OpenOptions::new().read(true).write(true).open(path)?))
+        Ok(Box::new(
+            fs::OpenOptions::new().read(true).write(true).open(path)?,
+        ))
     }
 
     fn create(&self, path: &Path) -> io::Result<Box<dyn File>> {

@@ -35,7 +35,10 @@ impl Rows {
             .mode(sled::Mode::LowSpace)
             .flush_every_ms(None);
         let db = config.open().map_err(|error| failed(path, &error))?;
-        Ok(Self { db, path: path.to_owned() })
+        Ok(Self {
+            db,
+            path: path.to_owned(),
+        })
     }
 
     /// Puts one batch into the tree, all of it or nothing. Reads see it at once;
@@ -48,12 +51,17 @@ impl Rows {
                 None => rows.remove(key.as_ref()),
             }
         }
-        self.db.apply_batch(rows).map_err(|error| failed(&self.path, &error))
+        self.db
+            .apply_batch(rows)
+            .map_err(|error| failed(&self.path, &error))
     }
 
     /// Makes every batch so far durable.
     pub fn flush(&self) -> Result<(), DiskError> {
-        self.db.flush().map(drop).map_err(|error| failed(&self.path, &error))
+        self.db
+            .flush()
+            .map(drop)
+            .map_err(|error| failed(&self.path, &error))
     }
 
     /// Returns the bytes the engine takes on disk.
@@ -63,7 +71,10 @@ impl Rows {
 }
 
 fn failed(path: &Path, error: &sled::Error) -> DiskError {
-    DiskError::Rows { path: path.to_owned(), reason: error.to_string() }
+    DiskError::Rows {
+        path: path.to_owned(),
+        reason: error.to_string(),
+    }
 }
 
 fn unreadable(error: &sled::Error) -> BackendError {
@@ -77,7 +88,11 @@ impl Backend for Rows {
     }
 
     fn scan(&self, from: &[u8], to: &[u8], visit: &mut RowVisitor<'_>) -> Result<(), BackendError> {
-        let rows = if to.is_empty() { self.db.range(from..) } else { self.db.range(from..to) };
+        let rows = if to.is_empty() {
+            self.db.range(from..)
+        } else {
+            self.db.range(from..to)
+        };
         for row in rows {
             let (key, value) = row.map_err(|error| unreadable(&error))?;
             visit(Bytes::copy_from_slice(&key), Bytes::copy_from_slice(&value))?;
@@ -97,7 +112,10 @@ mod tests {
             applied_index: token,
             applied_term: 1,
             revision: 1,
-            rows: rows.iter().map(|(key, value)| (own(key), value.map(own))).collect(),
+            rows: rows
+                .iter()
+                .map(|(key, value)| (own(key), value.map(own)))
+                .collect(),
         }
     }
 
@@ -105,8 +123,13 @@ mod tests {
     fn batches_are_read_back_after_reopening() {
         let dir = tempfile::tempdir().unwrap();
         let rows = Rows::open(dir.path()).unwrap();
-        rows.write(&batch(1, &[("a", Some("1")), ("b", Some("2")), ("c", Some("3"))])).unwrap();
-        rows.write(&batch(2, &[("b", None), ("c", Some("4"))])).unwrap();
+        rows.write(&batch(
+            1,
+            &[("a", Some("1")), ("b", Some("2")), ("c", Some("3"))],
+        ))
+        .unwrap();
+        rows.write(&batch(2, &[("b", None), ("c", Some("4"))]))
+            .unwrap();
         rows.flush().unwrap();
         drop(rows);
         let rows = Rows::open(dir.path()).unwrap();
@@ -117,7 +140,10 @@ mod tests {
             Ok(())
         })
         .unwrap();
-        assert_eq!(seen, [("a".into(), "1".into()), ("c".into(), Bytes::from("4"))]);
+        assert_eq!(
+            seen,
+            [("a".into(), "1".into()), ("c".into(), Bytes::from("4"))]
+        );
         seen.clear();
         rows.scan(b"a", b"c", &mut |key, value| {
             seen.push((key, value));

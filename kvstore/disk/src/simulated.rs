@@ -67,8 +67,12 @@ impl SimDisk {
             let sectors = node.cached.len().max(image.len()).div_ceil(SECTOR);
             for sector in 0..sectors {
                 let from = sector * SECTOR;
-                let cached = node.cached.get(from..(from + SECTOR).min(node.cached.len()));
-                let durable = image.get(from..(from + SECTOR).min(image.len())).unwrap_or(&[]);
+                let cached = node
+                    .cached
+                    .get(from..(from + SECTOR).min(node.cached.len()));
+                let durable = image
+                    .get(from..(from + SECTOR).min(image.len()))
+                    .unwrap_or(&[]);
                 let Some(cached) = cached else { continue };
                 if cached != durable && keep() {
                     if image.len() < from + cached.len() {
@@ -77,7 +81,10 @@ impl SimDisk {
                     image[from..from + cached.len()].copy_from_slice(cached);
                 }
             }
-            let node = Arc::new(Mutex::new(Node { cached: image.clone(), durable: image }));
+            let node = Arc::new(Mutex::new(Node {
+                cached: image.clone(),
+                durable: image,
+            }));
             after.names.insert(path.clone(), Arc::clone(&node));
             after.durable_names.insert(path.clone(), node);
         }
@@ -90,7 +97,10 @@ impl SimDisk {
         let mut after = State::default();
         for (path, node) in &state.names {
             let bytes = lock(node).cached.clone();
-            let node = Arc::new(Mutex::new(Node { cached: bytes.clone(), durable: bytes }));
+            let node = Arc::new(Mutex::new(Node {
+                cached: bytes.clone(),
+                durable: bytes,
+            }));
             after.names.insert(path.clone(), Arc::clone(&node));
             after.durable_names.insert(path.clone(), node);
         }
@@ -108,7 +118,10 @@ impl SimDisk {
 
     /// Copies the bytes of a file.
     pub fn bytes(&self, path: &Path) -> Option<Vec<u8>> {
-        lock(&self.0).names.get(path).map(|node| lock(node).cached.clone())
+        lock(&self.0)
+            .names
+            .get(path)
+            .map(|node| lock(node).cached.clone())
     }
 }
 
@@ -124,18 +137,28 @@ impl Disk for SimDisk {
     fn list(&self, dir: &Path) -> io::Result<Vec<String>> {
         let state = lock(&self.0);
         let inside = state.names.keys().filter(|path| path.parent() == Some(dir));
-        Ok(inside.filter_map(|path| Some(path.file_name()?.to_string_lossy().into_owned())).collect())
+        Ok(inside
+            .filter_map(|path| Some(path.file_name()?.to_string_lossy().into_owned()))
+            .collect())
     }
 
     fn open(&self, path: &Path) -> io::Result<Box<dyn File>> {
         let node = lock(&self.0).names.get(path).cloned().ok_or_else(missing)?;
-        Ok(Box::new(SimFile { disk: self.clone(), node }))
+        Ok(Box::new(SimFile {
+            disk: self.clone(),
+            node,
+        }))
     }
 
     fn create(&self, path: &Path) -> io::Result<Box<dyn File>> {
         let node = Arc::new(Mutex::new(Node::default()));
-        lock(&self.0).names.insert(path.to_owned(), Arc::clone(&node));
-        Ok(Box::new(SimFile { disk: self.clone(), node }))
+        lock(&self.0)
+            .names
+            .insert(path.to_owned(), Arc::clone(&node));
+        Ok(Box::new(SimFile {
+            disk: self.clone(),
+            node,
+        }))
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
@@ -146,15 +169,25 @@ impl Disk for SimDisk {
     }
 
     fn remove(&self, path: &Path) -> io::Result<()> {
-        lock(&self.0).names.remove(path).map(drop).ok_or_else(missing)
+        lock(&self.0)
+            .names
+            .remove(path)
+            .map(drop)
+            .ok_or_else(missing)
     }
 
     fn sync_dir(&self, dir: &Path) -> io::Result<()> {
         let mut state = lock(&self.0);
         let inside = |path: &Path| path.parent() == Some(dir);
         state.durable_names.retain(|path, _| !inside(path));
-        let names: Vec<_> = state.names.iter().map(|(path, node)| (path.clone(), Arc::clone(node))).collect();
-        state.durable_names.extend(names.into_iter().filter(|(path, _)| inside(path)));
+        let names: Vec<_> = state
+            .names
+            .iter()
+            .map(|(path, node)| (path.clone(), Arc::clone(node)))
+            .collect();
+        state
+            .durable_names
+            .extend(names.into_iter().filter(|(path, _)| inside(path)));
         Ok(())
     }
 }

@@ -117,7 +117,11 @@ pub struct Wal {
 
 impl Wal {
     /// Opens the log in `dir`, making one if there is none.
-    pub fn open(disk: Arc<dyn Disk>, dir: &Path, options: Options) -> Result<(Self, Replayed), DiskError> {
+    pub fn open(
+        disk: Arc<dyn Disk>,
+        dir: &Path,
+        options: Options,
+    ) -> Result<(Self, Replayed), DiskError> {
         let names = replay::segments(&*disk, dir)?;
         let mut replay = Replay::default();
         let mut file = None;
@@ -127,15 +131,25 @@ impl Wal {
             let opened = replay.segment(&*disk, dir, name, last, options.identity)?;
             let path = dir.join(name.file());
             let size = opened.len().map_err(DiskError::io("measure", &path))?;
-            segments.push(Segment { name: name.clone(), size });
+            segments.push(Segment {
+                name: name.clone(),
+                size,
+            });
             file = Some(opened);
         }
         let recovered = replay.recovered;
-        let last_term = recovered.entries.last().map_or(recovered.base_term, |entry| entry.term);
+        let last_term = recovered
+            .entries
+            .last()
+            .map_or(recovered.base_term, |entry| entry.term);
         let mut wal = Self {
             disk,
             dir: dir.to_owned(),
-            writer: Writer { segment: 0, chain: replay.chain.unwrap_or(0), synced: 0 },
+            writer: Writer {
+                segment: 0,
+                chain: replay.chain.unwrap_or(0),
+                synced: 0,
+            },
             offset: replay.end as u64,
             segments,
             file,
@@ -149,7 +163,13 @@ impl Wal {
             options,
         };
         wal.reopen_last()?;
-        Ok((wal, Replayed { recovered, dropped: replay.dropped }))
+        Ok((
+            wal,
+            Replayed {
+                recovered,
+                dropped: replay.dropped,
+            },
+        ))
     }
 
     /// Makes the newest segment ready for more, or makes the first one.
@@ -166,21 +186,31 @@ impl Wal {
             segment.size = self.options.segment_bytes;
         }
         // What was read may so far have been in the page cache only.
-        file.sync_all().map_err(|source| DiskError::Sync { path, source })?;
+        file.sync_all()
+            .map_err(|source| DiskError::Sync { path, source })?;
         self.writer.synced = narrow(self.offset);
         Ok(())
     }
 
     /// Queues a hard state and entries for the next [`Wal::flush`].
-    pub fn append(&mut self, hard_state: Option<&HardState>, entries: &[LogEntry]) -> Result<(), DiskError> {
+    pub fn append(
+        &mut self,
+        hard_state: Option<&HardState>,
+        entries: &[LogEntry],
+    ) -> Result<(), DiskError> {
         if let Some(state) = hard_state {
             self.make_room(64)?;
-            self.writer.record(&mut self.buffer, Kind::HardState, |out| encode_hard_state(state, out));
+            self.writer
+                .record(&mut self.buffer, Kind::HardState, |out| {
+                    encode_hard_state(state, out)
+                });
             self.hard_state = *state;
         }
         for entry in entries {
             self.make_room(entry.data.len() + 32)?;
-            self.writer.record(&mut self.buffer, Kind::Entry, |out| encode_entry(entry, out));
+            self.writer.record(&mut self.buffer, Kind::Entry, |out| {
+                encode_entry(entry, out)
+            });
             self.last_index = entry.index;
             self.last_term = entry.term;
         }
@@ -212,7 +242,11 @@ impl Wal {
             if let Err(source) = written {
                 // Part of it may be there; what follows would not be found again.
                 self.file = None;
-                return Err(DiskError::Io { action: "write", path, source });
+                return Err(DiskError::Io {
+                    action: "write",
+                    path,
+                    source,
+                });
             }
             self.offset += self.buffer.len() as u64;
             self.buffer.clear();
@@ -238,7 +272,9 @@ impl Wal {
             && next.name.last_index <= covered
         {
             let path = self.dir.join(self.segments[0].name.file());
-            self.disk.remove(&path).map_err(DiskError::io("remove", &path))?;
+            self.disk
+                .remove(&path)
+                .map_err(DiskError::io("remove", &path))?;
             self.segments.remove(0);
             released += 1;
         }
@@ -281,7 +317,10 @@ impl Wal {
     }
 
     fn path(&self) -> PathBuf {
-        self.segments.last().map_or_else(|| self.dir.clone(), |segment| self.dir.join(segment.name.file()))
+        self.segments.last().map_or_else(
+            || self.dir.clone(),
+            |segment| self.dir.join(segment.name.file()),
+        )
     }
 
     /// Starts a new segment if a record with this payload does not fit this one.
@@ -300,7 +339,10 @@ impl Wal {
 
     fn next_segment(&mut self, needed: u64) -> Result<(), DiskError> {
         let name = SegmentName {
-            number: self.segments.last().map_or(1, |segment| segment.name.number + 1),
+            number: self
+                .segments
+                .last()
+                .map_or(1, |segment| segment.name.number + 1),
             last_index: self.last_index,
         };
         let head = SegmentHead {
@@ -313,22 +355,36 @@ impl Wal {
         self.writer.segment = low_half(name.number);
         self.writer.synced = 0;
         self.buffer.clear();
-        self.writer.record(&mut self.buffer, Kind::Segment, |out| head.encode(out));
+        self.writer
+            .record(&mut self.buffer, Kind::Segment, |out| head.encode(out));
 
-        let size = self.options.segment_bytes.max(needed + 4096).min(SEGMENT_BYTES_MAX);
+        let size = self
+            .options
+            .segment_bytes
+            .max(needed + 4096)
+            .min(SEGMENT_BYTES_MAX);
         let mut spare = match self.spare.take().filter(|spare| spare.size >= size) {
             Some(spare) => spare,
             None => {
                 // A job still under way writes to another name.
                 let path = self.dir.join("next.tmp");
-                make_spare(&*self.disk, &path, size).map_err(DiskError::io("make segment", &path))?
+                make_spare(&*self.disk, &path, size)
+                    .map_err(DiskError::io("make segment", &path))?
             }
         };
         let path = self.dir.join(name.file());
-        spare.file.write_at(&self.buffer, 0).map_err(DiskError::io("write", &spare.path))?;
+        spare
+            .file
+            .write_at(&self.buffer, 0)
+            .map_err(DiskError::io("write", &spare.path))?;
         let synced = spare.file.sync_all();
-        synced.map_err(|source| DiskError::Sync { path: spare.path.clone(), source })?;
-        self.disk.rename(&spare.path, &path).map_err(DiskError::io("rename", &path))?;
+        synced.map_err(|source| DiskError::Sync {
+            path: spare.path.clone(),
+            source,
+        })?;
+        self.disk
+            .rename(&spare.path, &path)
+            .map_err(DiskError::io("rename", &path))?;
         self.sync_dir()?;
 
         self.offset = self.buffer.len() as u64;
@@ -336,14 +392,20 @@ impl Wal {
         self.buffer.clear();
         self.dirty = false;
         self.file = Some(spare.file);
-        self.segments.push(Segment { name, size: spare.size });
+        self.segments.push(Segment {
+            name,
+            size: spare.size,
+        });
         Ok(())
     }
 
     fn sync_dir(&mut self) -> Result<(), DiskError> {
         self.disk.sync_dir(&self.dir).map_err(|source| {
             self.file = None;
-            DiskError::Sync { path: self.dir.clone(), source }
+            DiskError::Sync {
+                path: self.dir.clone(),
+                source,
+            }
         })
     }
 }
@@ -386,14 +448,20 @@ fn make_spare(disk: &dyn Disk, path: &Path, size: u64) -> std::io::Result<Spare>
     let mut file = disk.create(path)?;
     fill_zeros(&mut *file, 0, size)?;
     file.sync_all()?;
-    Ok(Spare { file, path: path.to_owned(), size })
+    Ok(Spare {
+        file,
+        path: path.to_owned(),
+        size,
+    })
 }
 
 fn fill_zeros(file: &mut dyn File, from: u64, to: u64) -> std::io::Result<()> {
     let zeros = vec![0; ZERO_CHUNK];
     let mut at = from;
     while at < to {
-        let len = usize::try_from(to - at).unwrap_or(ZERO_CHUNK).min(ZERO_CHUNK);
+        let len = usize::try_from(to - at)
+            .unwrap_or(ZERO_CHUNK)
+            .min(ZERO_CHUNK);
         file.write_at(&zeros[..len], at)?;
         at += len as u64;
     }

@@ -1,5 +1,7 @@
 //! The log against a disk that loses, tears, cuts, flips and fails.
 
+#![allow(clippy::unwrap_used, reason = "a failed step of a test is a failed test")]
+
 use std::{
     path::{Path, PathBuf},
     sync::Arc,
@@ -11,20 +13,41 @@ use member::{EntryKind, HardState, LogEntry};
 use proptest::prelude::*;
 
 const DIR: &str = "/wal";
-const ME: Identity = Identity { cluster_id: 0xC1, member_id: 0xA1 };
+const ME: Identity = Identity {
+    cluster_id: 0xC1,
+    member_id: 0xA1,
+};
 
 fn open(disk: &SimDisk, segment_bytes: u64) -> Result<(Wal, Replayed), DiskError> {
-    Wal::open(Arc::new(disk.clone()), Path::new(DIR), Options { identity: ME, segment_bytes })
+    Wal::open(
+        Arc::new(disk.clone()),
+        Path::new(DIR),
+        Options {
+            identity: ME,
+            segment_bytes,
+        },
+    )
 }
 
 fn entry(index: u64, term: u64, len: usize) -> LogEntry {
     // No zero byte: a whole zero sector in a value looks like one never written.
-    let data: Vec<u8> = (0..len).map(|at| ((index as usize * 31 + at * 7) % 255) as u8 + 1).collect();
-    LogEntry { term, index, kind: EntryKind::Normal, data: Bytes::from(data) }
+    let data: Vec<u8> = (0..len)
+        .map(|at| ((index as usize * 31 + at * 7) % 255) as u8 + 1)
+        .collect();
+    LogEntry {
+        term,
+        index,
+        kind: EntryKind::Normal,
+        data: Bytes::from(data),
+    }
 }
 
 fn state(term: u64, commit: u64) -> HardState {
-    HardState { term, vote: 1, commit }
+    HardState {
+        term,
+        vote: 1,
+        commit,
+    }
 }
 
 /// One write: entry sizes, and whether it is synced.
@@ -49,7 +72,8 @@ fn perform(wal: &mut Wal, writes: &[Write]) -> (Vec<LogEntry>, usize) {
         for size in &write.sizes {
             log.push(entry(log.len() as u64 + 1, 1, *size));
         }
-        wal.append(Some(&state(1, first as u64)), &log[first..]).unwrap();
+        wal.append(Some(&state(1, first as u64)), &log[first..])
+            .unwrap();
         wal.flush(write.sync).unwrap();
         if write.sync {
             synced = log.len();
@@ -60,11 +84,18 @@ fn perform(wal: &mut Wal, writes: &[Write]) -> (Vec<LogEntry>, usize) {
 
 fn wal_files(disk: &SimDisk) -> Vec<PathBuf> {
     let names = disk.list(Path::new(DIR)).unwrap();
-    names.iter().filter(|name| name.ends_with(".wal")).map(|name| Path::new(DIR).join(name)).collect()
+    names
+        .iter()
+        .filter(|name| name.ends_with(".wal"))
+        .map(|name| Path::new(DIR).join(name))
+        .collect()
 }
 
 fn used(bytes: &[u8]) -> usize {
-    bytes.iter().rposition(|byte| *byte != 0).map_or(0, |at| at + 1)
+    bytes
+        .iter()
+        .rposition(|byte| *byte != 0)
+        .map_or(0, |at| at + 1)
 }
 
 proptest! {
@@ -195,7 +226,10 @@ fn after_a_failed_sync_nothing_is_written_any_more() {
     disk.fail_sync(0);
     wal.append(None, &[entry(2, 1, 10)]).unwrap();
     assert!(matches!(wal.flush(true), Err(DiskError::Sync { .. })));
-    assert!(matches!(wal.append(None, &[entry(3, 1, 10)]), Err(DiskError::Closed)));
+    assert!(matches!(
+        wal.append(None, &[entry(3, 1, 10)]),
+        Err(DiskError::Closed)
+    ));
     assert!(matches!(wal.flush(true), Err(DiskError::Closed)));
     let (_, replayed) = open(&disk.crash(|| false), 1 << 16).unwrap();
     assert_eq!(replayed.recovered.entries.len(), 1);
@@ -211,7 +245,12 @@ fn conflicting_entries_are_replaced() {
     wal.append(Some(&state(2, 10)), &new).unwrap();
     wal.flush(true).unwrap();
     let (_, replayed) = open(&disk, 4096).unwrap();
-    let terms: Vec<_> = replayed.recovered.entries.iter().map(|entry| entry.term).collect();
+    let terms: Vec<_> = replayed
+        .recovered
+        .entries
+        .iter()
+        .map(|entry| entry.term)
+        .collect();
     assert_eq!(terms, [vec![1; 19], vec![2; 6]].concat());
 }
 
@@ -220,7 +259,8 @@ fn released_segments_are_gone_and_the_rest_still_knows_the_term_before() {
     let disk = SimDisk::new();
     let (mut wal, _) = open(&disk, 4096).unwrap();
     for index in 1..=100 {
-        wal.append(Some(&state(1, index - 1)), &[entry(index, 1, 200)]).unwrap();
+        wal.append(Some(&state(1, index - 1)), &[entry(index, 1, 200)])
+            .unwrap();
         wal.flush(true).unwrap();
     }
     let before = wal.segment_count();
@@ -229,7 +269,11 @@ fn released_segments_are_gone_and_the_rest_still_knows_the_term_before() {
     drop(wal);
     let (mut wal, replayed) = open(&disk.crash(|| false), 4096).unwrap();
     let recovered = replayed.recovered;
-    assert!(recovered.base_index <= 60 && recovered.base_index > 30, "{}", recovered.base_index);
+    assert!(
+        recovered.base_index <= 60 && recovered.base_index > 30,
+        "{}",
+        recovered.base_index
+    );
     assert_eq!(recovered.base_term, 1);
     assert_eq!(recovered.last_index(), 100);
     assert_eq!(recovered.entries[0].index, recovered.base_index + 1);
@@ -241,12 +285,20 @@ fn released_segments_are_gone_and_the_rest_still_knows_the_term_before() {
 fn a_snapshot_marker_starts_the_log_anew() {
     let disk = SimDisk::new();
     let (mut wal, _) = open(&disk, 1 << 16).unwrap();
-    wal.append(Some(&state(1, 3)), &[entry(1, 1, 10), entry(2, 1, 10), entry(3, 1, 10)]).unwrap();
+    wal.append(
+        Some(&state(1, 3)),
+        &[entry(1, 1, 10), entry(2, 1, 10), entry(3, 1, 10)],
+    )
+    .unwrap();
     wal.append_snapshot(50, 4).unwrap();
-    wal.append(Some(&state(4, 51)), &[entry(51, 4, 10)]).unwrap();
+    wal.append(Some(&state(4, 51)), &[entry(51, 4, 10)])
+        .unwrap();
     wal.flush(true).unwrap();
     let (_, replayed) = open(&disk, 1 << 16).unwrap();
-    assert_eq!((replayed.recovered.base_index, replayed.recovered.base_term), (50, 4));
+    assert_eq!(
+        (replayed.recovered.base_index, replayed.recovered.base_term),
+        (50, 4)
+    );
     assert_eq!(replayed.recovered.entries, [entry(51, 4, 10)]);
 }
 
@@ -254,33 +306,73 @@ fn a_snapshot_marker_starts_the_log_anew() {
 fn a_missing_segment_is_refused() {
     let disk = SimDisk::new();
     let (mut wal, _) = open(&disk, 4096).unwrap();
-    perform(&mut wal, &vec![Write { sizes: vec![900, 900], sync: true }; 12]);
+    perform(
+        &mut wal,
+        &vec![
+            Write {
+                sizes: vec![900, 900],
+                sync: true
+            };
+            12
+        ],
+    );
     let files = wal_files(&disk);
     assert!(files.len() > 3);
     disk.remove(&files[1]).unwrap();
     let error = open(&disk, 4096).unwrap_err();
-    assert!(matches!(&error, DiskError::Corrupt { file, .. } if file == &files[2]), "{error}");
+    assert!(
+        matches!(&error, DiskError::Corrupt { file, .. } if file == &files[2]),
+        "{error}"
+    );
 }
 
 #[test]
 fn an_older_segment_cut_short_is_refused() {
     let disk = SimDisk::new();
     let (mut wal, _) = open(&disk, 4096).unwrap();
-    perform(&mut wal, &vec![Write { sizes: vec![900, 900], sync: true }; 12]);
+    perform(
+        &mut wal,
+        &vec![
+            Write {
+                sizes: vec![900, 900],
+                sync: true
+            };
+            12
+        ],
+    );
     let files = wal_files(&disk);
     disk.damage(&files[1], |bytes| bytes.truncate(2000));
     let error = open(&disk, 4096).unwrap_err();
-    assert!(matches!(&error, DiskError::Corrupt { file, .. } if file == &files[1]), "{error}");
+    assert!(
+        matches!(&error, DiskError::Corrupt { file, .. } if file == &files[1]),
+        "{error}"
+    );
 }
 
 #[test]
 fn another_members_log_is_refused() {
     let disk = SimDisk::new();
     drop(open(&disk, 4096).unwrap());
-    let other = Identity { cluster_id: 0xC1, member_id: 0xB2 };
-    let options = Options { identity: other, segment_bytes: 4096 };
+    let other = Identity {
+        cluster_id: 0xC1,
+        member_id: 0xB2,
+    };
+    let options = Options {
+        identity: other,
+        segment_bytes: 4096,
+    };
     let error = Wal::open(Arc::new(disk), Path::new(DIR), options).unwrap_err();
-    assert!(matches!(error, DiskError::OtherMember { found_member: 0xA1, member: 0xB2, .. }), "{error}");
+    assert!(
+        matches!(
+            error,
+            DiskError::OtherMember {
+                found_member: 0xA1,
+                member: 0xB2,
+                ..
+            }
+        ),
+        "{error}"
+    );
 }
 
 #[test]
@@ -293,7 +385,8 @@ fn a_spare_segment_is_used_and_a_record_larger_than_a_segment_fits() {
     assert!(wal.spare_wanted().is_none(), "one at a time");
     job.run();
     wal.offer_spare(job);
-    wal.append(None, &[entry(2, 1, 5000), entry(3, 1, 50_000)]).unwrap();
+    wal.append(None, &[entry(2, 1, 5000), entry(3, 1, 50_000)])
+        .unwrap();
     wal.flush(true).unwrap();
     assert_eq!(wal.segment_count(), 3);
     assert!(wal.size_bytes() > 50_000);

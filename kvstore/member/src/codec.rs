@@ -48,7 +48,10 @@ pub fn encode_entry(entry: &LogEntry, out: &mut Vec<u8>) {
 /// Reads an entry; its data is a slice of `bytes`, not a copy.
 pub fn decode_entry(mut bytes: Bytes) -> Result<LogEntry, CodecError> {
     if bytes.len() < ENTRY_HEAD {
-        return Err(CodecError::Length { what: "entry", len: bytes.len() });
+        return Err(CodecError::Length {
+            what: "entry",
+            len: bytes.len(),
+        });
     }
     let term = bytes.get_u64_le();
     let index = bytes.get_u64_le();
@@ -58,7 +61,12 @@ pub fn decode_entry(mut bytes: Bytes) -> Result<LogEntry, CodecError> {
         2 => EntryKind::ConfChangeV2,
         other => return Err(CodecError::Kind(other)),
     };
-    Ok(LogEntry { term, index, kind, data: bytes })
+    Ok(LogEntry {
+        term,
+        index,
+        kind,
+        data: bytes,
+    })
 }
 
 /// Appends the bytes of `state` to `out`.
@@ -71,7 +79,10 @@ pub fn encode_hard_state(state: &HardState, out: &mut Vec<u8>) {
 /// Reads a hard state.
 pub fn decode_hard_state(mut bytes: &[u8]) -> Result<HardState, CodecError> {
     if bytes.len() != HARD_STATE_LEN {
-        return Err(CodecError::Length { what: "hard state", len: bytes.len() });
+        return Err(CodecError::Length {
+            what: "hard state",
+            len: bytes.len(),
+        });
     }
     Ok(HardState {
         term: bytes.get_u64_le(),

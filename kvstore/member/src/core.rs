@@ -206,11 +206,17 @@ impl Member {
     pub fn new(config: Config, mut recovered: Recovered) -> Result<Self, MemberError> {
         let last = recovered.last_index();
         if last < config.applied {
-            return Err(MemberError::TailLost { last, applied: config.applied });
+            return Err(MemberError::TailLost {
+                last,
+                applied: config.applied,
+            });
         }
         if recovered.base_index > config.applied {
             let needed = config.applied + 1;
-            return Err(MemberError::HeadLost { first: recovered.base_index + 1, needed });
+            return Err(MemberError::HeadLost {
+                first: recovered.base_index + 1,
+                needed,
+            });
         }
         // What was applied was committed, whether or not that was written down.
         let commit = recovered.hard_state.commit.clamp(config.applied, last);
@@ -223,7 +229,11 @@ impl Member {
             rng: Rng::new(config.seed),
             raw,
             reads: Reads::default(),
-            standing: Standing { term: 0, role: Role::Follower, leader: 0 },
+            standing: Standing {
+                term: 0,
+                role: Role::Follower,
+                leader: 0,
+            },
             applied,
             timeout: None,
             unreported: VecDeque::new(),
@@ -303,15 +313,22 @@ impl Member {
         let mut ids = Vec::with_capacity(proposals.len());
         let mut entries = Vec::with_capacity(proposals.len());
         for proposal in proposals {
-            debug_assert!(!proposal.data.is_empty(), "an empty entry is a new leader's mark");
+            debug_assert!(
+                !proposal.data.is_empty(),
+                "an empty entry is a new leader's mark"
+            );
             ids.push(proposal.id);
-            let mut entry = Entry::default();
-            entry.data = proposal.data;
-            entries.push(entry);
+            entries.push(Entry {
+                data: proposal.data,
+                ..Entry::default()
+            });
         }
         // On a follower raft would forward the proposal without any answer.
         if self.raw.raft.state != StateRole::Leader {
-            outputs.push(Output::Refused { ids, reason: Refusal::NotLeader });
+            outputs.push(Output::Refused {
+                ids,
+                reason: Refusal::NotLeader,
+            });
             return;
         }
         let mut message = Message::default();
@@ -319,7 +336,10 @@ impl Member {
         message.from = self.config.id;
         message.set_entries(entries.into());
         if self.raw.step(message).is_err() {
-            outputs.push(Output::Refused { ids, reason: Refusal::TooMany });
+            outputs.push(Output::Refused {
+                ids,
+                reason: Refusal::TooMany,
+            });
         }
     }
 
@@ -338,7 +358,11 @@ impl Member {
     }
 
     fn covered(&mut self, index: u64) {
-        let keep = if self.config.voters.len() == 1 { 0 } else { self.config.catch_up_entries };
+        let keep = if self.config.voters.len() == 1 {
+            0
+        } else {
+            self.config.catch_up_entries
+        };
         let index = index.min(self.applied).saturating_sub(keep);
         self.raw.mut_store().release(index);
     }
@@ -374,8 +398,11 @@ impl Member {
         let hard_state = ready.hs().map(HardState::from);
         let entries: Vec<LogEntry> = ready.entries().iter().map(LogEntry::from).collect();
         let after = ready.take_persisted_messages();
-        let committed: Vec<LogEntry> =
-            ready.take_committed_entries().iter().map(LogEntry::from).collect();
+        let committed: Vec<LogEntry> = ready
+            .take_committed_entries()
+            .iter()
+            .map(LogEntry::from)
+            .collect();
         let must_sync = ready.must_sync();
         self.raw.mut_store().append(ready.entries());
         self.raw.advance_append_async(ready);
@@ -385,7 +412,13 @@ impl Member {
             if report {
                 self.unreported.push_back((number, after));
             }
-            outputs.push(Output::Persist(Persist { number, hard_state, entries, must_sync, report }));
+            outputs.push(Output::Persist(Persist {
+                number,
+                hard_state,
+                entries,
+                must_sync,
+                report,
+            }));
         } else if let Some((_, waiting)) = self.unreported.back_mut() {
             waiting.extend(after);
         } else if !after.is_empty() {
@@ -422,7 +455,11 @@ impl Member {
             StateRole::Candidate | StateRole::PreCandidate => Role::Candidate,
             StateRole::Follower => Role::Follower,
         };
-        Standing { term: self.raw.raft.term, role, leader: self.raw.raft.leader_id }
+        Standing {
+            term: self.raw.raft.term,
+            role,
+            leader: self.raw.raft.leader_id,
+        }
     }
 
     /// Asks raft for one index on behalf of every read that arrived. A leader
@@ -439,13 +476,20 @@ impl Member {
 
     /// Makes a context no other attempt of any member ever had.
     fn context(&self, attempt: u64) -> Vec<u8> {
-        let parts = [self.config.id, self.config.boot_id, self.standing.term, attempt];
+        let parts = [
+            self.config.id,
+            self.config.boot_id,
+            self.standing.term,
+            attempt,
+        ];
         parts.iter().flat_map(|part| part.to_le_bytes()).collect()
     }
 
     fn take_read_states(&mut self) {
         for state in mem::take(&mut self.raw.raft.read_states) {
-            let Some((head, attempt)) = state.request_ctx.split_last_chunk::<8>() else { continue };
+            let Some((head, attempt)) = state.request_ctx.split_last_chunk::<8>() else {
+                continue;
+            };
             let attempt = u64::from_le_bytes(*attempt);
             if self.context(attempt).starts_with(head) {
                 self.reads.confirm(attempt, state.index);

@@ -48,7 +48,12 @@ impl From<&eraftpb::Entry> for LogEntry {
             eraftpb::EntryType::EntryConfChange => EntryKind::ConfChange,
             eraftpb::EntryType::EntryConfChangeV2 => EntryKind::ConfChangeV2,
         };
-        Self { term: entry.term, index: entry.index, kind, data: entry.data.clone() }
+        Self {
+            term: entry.term,
+            index: entry.index,
+            kind,
+            data: entry.data.clone(),
+        }
     }
 }
 
@@ -70,16 +75,21 @@ impl From<LogEntry> for eraftpb::Entry {
 
 impl From<&eraftpb::HardState> for HardState {
     fn from(state: &eraftpb::HardState) -> Self {
-        Self { term: state.term, vote: state.vote, commit: state.commit }
+        Self {
+            term: state.term,
+            vote: state.vote,
+            commit: state.commit,
+        }
     }
 }
 
 impl From<HardState> for eraftpb::HardState {
     fn from(state: HardState) -> Self {
-        let mut out = Self::default();
-        out.term = state.term;
-        out.vote = state.vote;
-        out.commit = state.commit;
-        out
+        Self {
+            term: state.term,
+            vote: state.vote,
+            commit: state.commit,
+            ..Self::default()
+        }
     }
 }

@@ -39,5 +39,5 @@ pub use crate::{
     core::{PROPOSALS_UNCOMMITTED_BYTES_MAX, Role, Standing},
     entry::{EntryKind, HardState, LogEntry},
     log::Recovered,
-    reads::{ReadId, READS_WAITING_MAX},
+    reads::{READS_WAITING_MAX, ReadId},
 };

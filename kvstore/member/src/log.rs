@@ -33,7 +33,9 @@ pub struct Recovered {
 impl Recovered {
     /// Returns the index of the last entry known.
     pub fn last_index(&self) -> u64 {
-        self.entries.last().map_or(self.base_index, |entry| entry.index)
+        self.entries
+            .last()
+            .map_or(self.base_index, |entry| entry.index)
     }
 }
 
@@ -62,7 +64,10 @@ impl LogView {
     /// Appends `entries`, replacing whatever conflicts with them.
     pub(crate) fn append(&mut self, entries: &[Entry]) {
         let Some(first) = entries.first() else { return };
-        assert!(first.index > self.base_index, "raft overwrites a released entry");
+        assert!(
+            first.index > self.base_index,
+            "raft overwrites a released entry"
+        );
         let keep = first.index - self.base_index - 1;
         let keep = usize::try_from(keep).unwrap_or(usize::MAX);
         assert!(keep <= self.entries.len(), "raft leaves a gap in the log");
@@ -92,13 +97,18 @@ impl LogView {
     }
 
     fn last(&self) -> u64 {
-        self.entries.back().map_or(self.base_index, |entry| entry.index)
+        self.entries
+            .back()
+            .map_or(self.base_index, |entry| entry.index)
     }
 }
 
 impl Storage for LogView {
     fn initial_state(&self) -> RaftResult<RaftState> {
-        Ok(RaftState::new(self.hard_state.clone(), self.conf_state.clone()))
+        Ok(RaftState::new(
+            self.hard_state.clone(),
+            self.conf_state.clone(),
+        ))
     }
 
     fn entries(
@@ -114,7 +124,9 @@ impl Storage for LogView {
         if high > self.last() + 1 {
             return Err(RaftError::Store(StorageError::Unavailable));
         }
-        let mut found: Vec<Entry> = (low..high).filter_map(|index| self.at(index).cloned()).collect();
+        let mut found: Vec<Entry> = (low..high)
+            .filter_map(|index| self.at(index).cloned())
+            .collect();
         limit_size(&mut found, max_size.into());
         Ok(found)
     }
@@ -126,7 +138,9 @@ impl Storage for LogView {
         if index < self.base_index {
             return Err(RaftError::Store(StorageError::Compacted));
         }
-        let entry = self.at(index).ok_or(RaftError::Store(StorageError::Unavailable))?;
+        let entry = self
+            .at(index)
+            .ok_or(RaftError::Store(StorageError::Unavailable))?;
         Ok(entry.term)
     }
 
@@ -141,6 +155,8 @@ impl Storage for LogView {
     fn snapshot(&self, _request_index: u64, _to: u64) -> RaftResult<Snapshot> {
         // Asked for only by a leader with a follower that fell behind; streaming
         // snapshots come with the three-member store.
-        Err(RaftError::Store(StorageError::SnapshotTemporarilyUnavailable))
+        Err(RaftError::Store(
+            StorageError::SnapshotTemporarilyUnavailable,
+        ))
     }
 }

@@ -51,7 +51,14 @@ impl Reads {
         }
         self.counter += 1;
         let reads = mem::take(&mut self.arrived);
-        self.attempts.insert(self.counter, Attempt { reads, asked_at: now, index: None });
+        self.attempts.insert(
+            self.counter,
+            Attempt {
+                reads,
+                asked_at: now,
+                index: None,
+            },
+        );
         Some(self.counter)
     }
 

@@ -6,8 +6,8 @@ use bytes::Bytes;
 use raft::eraftpb::MessageType;
 
 use crate::{
-    Config, EntryKind, HardState, Input, LogEntry, Member, MemberError, Output, PeerMessage, Persist,
-    Proposal, ReadId, Recovered, Refusal, Role,
+    Config, EntryKind, HardState, Input, LogEntry, Member, MemberError, Output, PeerMessage,
+    Persist, Proposal, ReadId, Recovered, Refusal, Role,
 };
 
 const NOW: Duration = Duration::from_secs(1);
@@ -27,7 +27,10 @@ fn config(id: u64, voters: &[u64]) -> Config {
 }
 
 fn proposal(id: u64) -> Proposal {
-    Proposal { id, data: Bytes::from(id.to_string()) }
+    Proposal {
+        id,
+        data: Bytes::from(id.to_string()),
+    }
 }
 
 /// A disk that keeps what it is told, and tells when.
@@ -59,7 +62,9 @@ impl Disk {
                 self.written.hard_state = state;
             }
             if let Some(first) = persist.entries.first() {
-                self.written.entries.retain(|entry| entry.index < first.index);
+                self.written
+                    .entries
+                    .retain(|entry| entry.index < first.index);
             }
             self.written.entries.extend(persist.entries);
             if persist.report {
@@ -74,7 +79,11 @@ fn applied(outputs: &[Output]) -> Vec<String> {
     let mut found = Vec::new();
     for output in outputs {
         if let Output::Apply(entries) = output {
-            found.extend(entries.iter().map(|entry| String::from_utf8_lossy(&entry.data).into_owned()));
+            found.extend(
+                entries
+                    .iter()
+                    .map(|entry| String::from_utf8_lossy(&entry.data).into_owned()),
+            );
         }
     }
     found
@@ -85,7 +94,10 @@ fn lone_leader() -> (Member, Disk) {
     let mut disk = Disk::default();
     let mut outputs = member.step(Input::Campaign, NOW);
     assert_eq!(member.standing().role, Role::Leader);
-    assert!(!member.leads_alone(), "nothing is committed in its term yet");
+    assert!(
+        !member.leads_alone(),
+        "nothing is committed in its term yet"
+    );
     assert_eq!(disk.take(&mut outputs), 1);
     let number = disk.sync().unwrap();
     let outputs = member.step(Input::Persisted(number), NOW);
@@ -102,7 +114,10 @@ fn nothing_is_applied_before_it_is_on_disk() {
     assert_eq!(disk.take(&mut outputs), 1, "one write for the whole batch");
     assert!(disk.under_way[0].must_sync);
     assert_eq!(disk.under_way[0].entries.len(), 2);
-    assert!(outputs.is_empty(), "nothing may happen before the sync: {outputs:?}");
+    assert!(
+        outputs.is_empty(),
+        "nothing may happen before the sync: {outputs:?}"
+    );
 
     // A second batch overlaps with the first one's sync.
     let mut outputs = member.step(Input::Propose(vec![proposal(3)]), NOW);
@@ -143,17 +158,48 @@ fn restart_applies_what_was_synced_once() {
 fn a_lost_tail_or_head_is_refused() {
     let mut with = config(1, &[1]);
     with.applied = 4;
-    let entry = |index| LogEntry { term: 1, index, kind: EntryKind::Normal, data: Bytes::from("x") };
+    let entry = |index| LogEntry {
+        term: 1,
+        index,
+        kind: EntryKind::Normal,
+        data: Bytes::from("x"),
+    };
     let short = Recovered {
-        hard_state: HardState { term: 1, vote: 1, commit: 4 },
+        hard_state: HardState {
+            term: 1,
+            vote: 1,
+            commit: 4,
+        },
         entries: (1..=3).map(entry).collect(),
         ..Recovered::default()
     };
     let error = Member::new(with.clone(), short).err().unwrap();
-    assert!(matches!(error, MemberError::TailLost { last: 3, applied: 4 }), "{error}");
-    let late = Recovered { base_index: 6, base_term: 1, ..Recovered::default() };
+    assert!(
+        matches!(
+            error,
+            MemberError::TailLost {
+                last: 3,
+                applied: 4
+            }
+        ),
+        "{error}"
+    );
+    let late = Recovered {
+        base_index: 6,
+        base_term: 1,
+        ..Recovered::default()
+    };
     let error = Member::new(with, late).err().unwrap();
-    assert!(matches!(error, MemberError::HeadLost { first: 7, needed: 5 }), "{error}");
+    assert!(
+        matches!(
+            error,
+            MemberError::HeadLost {
+                first: 7,
+                needed: 5
+            }
+        ),
+        "{error}"
+    );
 }
 
 #[test]
@@ -163,14 +209,26 @@ fn a_read_waits_for_the_term_and_then_answers_at_once() {
     let mut outputs = member.step(Input::Campaign, NOW);
     disk.take(&mut outputs);
     let outputs = member.step(Input::Read(ReadId(1)), NOW);
-    assert!(outputs.is_empty(), "no commit in this term yet: {outputs:?}");
+    assert!(
+        outputs.is_empty(),
+        "no commit in this term yet: {outputs:?}"
+    );
     let number = disk.sync().unwrap();
     let outputs = member.step(Input::Persisted(number), NOW);
-    let apply = outputs.iter().position(|output| matches!(output, Output::Apply(_))).unwrap();
-    let ready = outputs.iter().position(|output| matches!(output, Output::ReadReady(_))).unwrap();
+    let apply = outputs
+        .iter()
+        .position(|output| matches!(output, Output::Apply(_)))
+        .unwrap();
+    let ready = outputs
+        .iter()
+        .position(|output| matches!(output, Output::ReadReady(_)))
+        .unwrap();
     assert!(apply < ready, "applied first, answered then");
     let outputs = member.step(Input::Read(ReadId(2)), NOW);
-    assert!(matches!(&outputs[..], [Output::ReadReady(ids)] if ids == &[ReadId(2)]), "{outputs:?}");
+    assert!(
+        matches!(&outputs[..], [Output::ReadReady(ids)] if ids == &[ReadId(2)]),
+        "{outputs:?}"
+    );
 }
 
 #[test]
@@ -189,10 +247,21 @@ fn a_follower_refuses_proposals_and_holds_its_promises_until_synced() {
     let mut outputs = member.step(Input::Peer(Box::new(vote)), NOW);
     let mut disk = Disk::default();
     assert_eq!(disk.take(&mut outputs), 1);
-    let sends = |outputs: &[Output]| outputs.iter().any(|output| matches!(output, Output::Send(_)));
+    let sends = |outputs: &[Output]| {
+        outputs
+            .iter()
+            .any(|output| matches!(output, Output::Send(_)))
+    };
     assert!(!sends(&outputs), "the vote is not on disk yet: {outputs:?}");
     let number = disk.sync().unwrap();
-    assert_eq!(disk.written.hard_state, HardState { term: 5, vote: 1, commit: 0 });
+    assert_eq!(
+        disk.written.hard_state,
+        HardState {
+            term: 5,
+            vote: 1,
+            commit: 0
+        }
+    );
     let outputs = member.step(Input::Persisted(number), NOW);
     assert!(sends(&outputs), "{outputs:?}");
 }
@@ -218,8 +287,10 @@ fn covered_entries_leave_memory() {
 #[test]
 fn three_members_elect_and_replicate() {
     let ids = [1, 2, 3];
-    let mut members: Vec<Member> =
-        ids.iter().map(|id| Member::new(config(*id, &ids), Recovered::default()).unwrap()).collect();
+    let mut members: Vec<Member> = ids
+        .iter()
+        .map(|id| Member::new(config(*id, &ids), Recovered::default()).unwrap())
+        .collect();
     let mut disks: Vec<Disk> = ids.iter().map(|_| Disk::default()).collect();
     let mut seen: Vec<Vec<String>> = vec![Vec::new(); 3];
     let mut inputs: Vec<(usize, Input)> = vec![(0, Input::Campaign)];
@@ -244,7 +315,10 @@ fn three_members_elect_and_replicate() {
         for output in outputs {
             match output {
                 Output::Send(messages) => inputs.extend(messages.into_iter().map(|message| {
-                    (usize::try_from(message.to - 1).unwrap(), Input::Peer(Box::new(message)))
+                    (
+                        usize::try_from(message.to - 1).unwrap(),
+                        Input::Peer(Box::new(message)),
+                    )
                 })),
                 Output::ReadReady(ids) => seen[at].push(format!("read {}", ids[0].0)),
                 _ => {}
@@ -252,9 +326,16 @@ fn three_members_elect_and_replicate() {
         }
     }
     // A heartbeat carries the commit index to whoever missed it.
-    assert_eq!(seen[0].iter().filter(|what| *what == "read 5").count(), 1, "{seen:?}");
+    assert_eq!(
+        seen[0].iter().filter(|what| *what == "read 5").count(),
+        1,
+        "{seen:?}"
+    );
     for member in &seen {
-        let data: Vec<_> = member.iter().filter(|what| !what.starts_with("read")).collect();
+        let data: Vec<_> = member
+            .iter()
+            .filter(|what| !what.starts_with("read"))
+            .collect();
         assert_eq!(data, ["", "1", "2"]);
     }
 }
@@ -270,6 +351,9 @@ fn the_same_seed_gives_the_same_run() {
         trace
     };
     let trace = run();
-    assert!(trace.contains("MsgRequestPreVote"), "it campaigned at least once");
+    assert!(
+        trace.contains("MsgRequestPreVote"),
+        "it campaigned at least once"
+    );
     assert_eq!(trace, run());
 }

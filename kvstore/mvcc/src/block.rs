@@ -83,6 +83,13 @@ pub(crate) struct BlockInfo {
     pub(crate) dead: u32,
 }
 
+impl BlockInfo {
+    /// Returns what one record takes, on average.
+    pub(crate) fn record_bytes(&self) -> u64 {
+        u64::from(self.bytes / self.count.max(1))
+    }
+}
+
 impl Builder {
     pub(crate) fn push(&mut self, rev: Rev, r: &Record) {
         debug_assert!(self.first.is_none() || self.last < rev);

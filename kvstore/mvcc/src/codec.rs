@@ -77,7 +77,9 @@ impl Proposal {
         out.freeze()
     }
 
-    /// Decodes a proposal. Keys and values are slices of `bytes`, not copies.
+    /// Decodes a proposal. Keys and values are slices of `bytes`, not copies, and
+    /// may stay in memory for long: give a buffer that holds this proposal
+    /// alone, not a slice of a whole read.
     pub fn decode(bytes: Bytes) -> Result<Proposal> {
         let mut r = Reader::new(bytes);
         let version = r.u8()?;

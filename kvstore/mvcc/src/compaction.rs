@@ -4,7 +4,7 @@
 //! revisions between the last compaction and this one are visited: each makes
 //! the older ones of its key unreachable, and is unreachable itself if it is a
 //! tombstone below the compacted revision (one AT it stays, because a watch may
-//! start there: etcd issue 19179). So the work is in proportion to what
+//! start there: etcd issue 19179), with nothing left under it. So the work is in proportion to what
 //! happened since, not to what is stored. Blocks that became mostly garbage are
 //! rewritten last, neighbours together.
 //!
@@ -14,6 +14,9 @@
 //! ```
 //!
 //! A restart needs no memory of this: opening prunes by the compacted revision.
+//! For that, of each key the newest revision at or below it must be in the tree
+//! as long as any older one is. Values are rewritten block by block, in no order
+//! among keys, so a tombstone waits until the values it hides are gone.
 
 use std::ops::ControlFlow;
 
@@ -71,10 +74,17 @@ impl StateMachine {
         }
         let index = &self.index;
         let alive = |key: &Bytes, rev: Rev| index.get(key).is_some_and(|e| e.has(rev));
-        match self.values.rewrite(budget, &alive)? {
-            true => Ok(CompactStep::More),
-            false => Ok(CompactStep::Done),
+        let Some(dug_up) = self.values.rewrite(budget, &alive)? else {
+            return Ok(CompactStep::Done);
+        };
+        for key in dug_up {
+            self.index.modify(&key, |_, entry| {
+                debug_assert!(entry.buried > 0, "a forgotten value is counted once");
+                entry.buried = entry.buried.saturating_sub(1);
+            });
+            self.forget_idle_tombstone(&key);
         }
+        Ok(CompactStep::More)
     }
 
     fn forget_some(&mut self, budget: usize) -> Result<(), BackendError> {
@@ -83,7 +93,7 @@ impl StateMachine {
             self.compaction.cursor,
             self.compacted,
             &mut |rev, record| {
-                seen.push((rev, record.key.clone(), record.tombstone));
+                seen.push((rev, record.key.clone()));
                 match seen.len() < budget {
                     true => ControlFlow::Continue(()),
                     false => ControlFlow::Break(()),
@@ -91,37 +101,42 @@ impl StateMachine {
             },
         )?;
         self.compaction.cursor = match seen.last() {
-            Some((rev, ..)) if seen.len() >= budget => Rev::new(rev.main, rev.sub + 1),
+            Some((rev, _)) if seen.len() >= budget => Rev::new(rev.main, rev.sub + 1),
             _ => after(self.compacted),
         };
-        for (rev, key, tombstone) in seen {
-            self.forget_behind(rev, &key, tombstone);
+        for (rev, key) in seen {
+            self.forget_behind(rev, &key);
         }
         Ok(())
     }
 
     /// Forgets what one revision at or below the compacted one makes unreachable.
-    pub(crate) fn forget_behind(&mut self, rev: Rev, key: &[u8], tombstone: bool) {
-        let goes_too = tombstone && rev.main < self.compacted;
-        let changed = self.index.modify(key, |_, entry| {
-            if !entry.has(rev) {
-                return (Vec::new(), false, false);
-            }
-            let gone = entry.forget_before(rev);
-            let empty = goes_too && entry.forget_tombstone(rev);
-            (gone, goes_too, empty)
+    fn forget_behind(&mut self, rev: Rev, key: &[u8]) {
+        let gone = self.index.modify(key, |_, entry| match entry.has(rev) {
+            true => entry.forget_before(rev),
+            false => Vec::new(),
         });
-        let Some((gone, goes_too, empty)) = changed else {
+        let mut buried = 0;
+        for mark in gone.unwrap_or_default() {
+            let stays = self.values.mark_dead(mark.rev());
+            buried += u32::from(stays && !mark.tombstone);
+        }
+        self.index.modify(key, |_, entry| entry.buried += buried);
+        self.forget_idle_tombstone(key);
+    }
+
+    /// Forgets a tombstone when nothing is left under it.
+    fn forget_idle_tombstone(&mut self, key: &[u8]) {
+        let Some(rev) = self
+            .index
+            .get(key)
+            .and_then(|e| e.idle_tombstone(self.compacted))
+        else {
             return;
         };
-        if empty {
+        if self.index.modify(key, |_, entry| entry.forget_oldest()) == Some(true) {
             self.index.remove(key);
         }
-        for mark in gone {
-            self.values.mark_dead(mark.rev());
-        }
-        if goes_too {
-            self.values.mark_dead(rev);
-        }
+        self.values.mark_dead(rev);
     }
 }

@@ -15,7 +15,11 @@
 //! Keys are copied on insertion, so that the map never keeps alive the buffer
 //! a key was a slice of.
 
+mod keys;
+
 use bytes::Bytes;
+
+use keys::Keys;
 
 /// Entries of a leaf; a leaf that grows past it splits.
 const LEAF_MAX: usize = 64;
@@ -41,14 +45,14 @@ enum Node<V> {
 
 /// Invariants: `keys` strictly ascending, `values[i]` belongs to `keys[i]`.
 struct Leaf<V> {
-    keys: Vec<Bytes>,
+    keys: Keys,
     values: Vec<V>,
 }
 
 /// Invariants: `children[i]` holds keys `>= keys[i-1]` and `< keys[i]`;
 /// `weights[i]` is the sum of the weights below `children[i]`.
 struct Inner<V> {
-    keys: Vec<Bytes>,
+    keys: Keys,
     children: Vec<Node<V>>,
     weights: Vec<u64>,
 }
@@ -70,10 +74,7 @@ struct Upserted<V, R> {
 impl<V: Weigh> CountedMap<V> {
     pub(crate) fn new() -> Self {
         Self {
-            root: Node::Leaf(Leaf {
-                keys: Vec::new(),
-                values: Vec::new(),
-            }),
+            root: Node::empty(),
             len: 0,
             weight: 0,
         }
@@ -100,7 +101,7 @@ impl<V: Weigh> CountedMap<V> {
             match node {
                 Node::Leaf(leaf) => {
                     let at = leaf.search(key).ok()?;
-                    return Some((&leaf.keys[at], &leaf.values[at]));
+                    return Some((leaf.keys.get(at), &leaf.values[at]));
                 }
                 Node::Inner(inner) => node = &inner.children[inner.child_of(key)],
             }
@@ -119,7 +120,7 @@ impl<V: Weigh> CountedMap<V> {
             let left_weight = self.weight - split.weight;
             let left = std::mem::replace(&mut self.root, Node::empty());
             self.root = Node::Inner(Inner {
-                keys: vec![split.key],
+                keys: Keys::new(vec![split.key]),
                 children: vec![left, split.right],
                 weights: vec![left_weight, split.weight],
             });
@@ -229,7 +230,7 @@ impl<'a, V> Iterator for Range<'a, V> {
                 self.at = 0;
             }
         }
-        let key = &self.leaf.keys[self.at];
+        let key = self.leaf.keys.get(self.at);
         if self.to.is_some_and(|to| key.as_ref() >= to) {
             return None;
         }
@@ -244,7 +245,7 @@ impl<'a, V> Iterator for Range<'a, V> {
 impl<V: Weigh> Node<V> {
     fn empty() -> Self {
         Node::Leaf(Leaf {
-            keys: Vec::new(),
+            keys: Keys::default(),
             values: Vec::new(),
         })
     }
@@ -280,7 +281,7 @@ impl<V: Weigh> Node<V> {
             Node::Leaf(leaf) => {
                 let at = leaf.search(key).ok()?;
                 let before = leaf.values[at].weight();
-                let result = change(&leaf.keys[at], &mut leaf.values[at]);
+                let result = change(leaf.keys.get(at), &mut leaf.values[at]);
                 Some((result, before, leaf.values[at].weight()))
             }
             Node::Inner(inner) => {
@@ -323,12 +324,12 @@ impl<V: Weigh> Node<V> {
     fn absorb(&mut self, separator: Bytes, right: Node<V>) {
         match (self, right) {
             (Node::Leaf(left), Node::Leaf(mut right)) => {
-                left.keys.append(&mut right.keys);
+                left.keys.append(right.keys);
                 left.values.append(&mut right.values);
             }
             (Node::Inner(left), Node::Inner(mut right)) => {
                 left.keys.push(separator);
-                left.keys.append(&mut right.keys);
+                left.keys.append(right.keys);
                 left.children.append(&mut right.children);
                 left.weights.append(&mut right.weights);
             }
@@ -346,7 +347,7 @@ impl<V: Weigh> Node<V> {
 
 impl<V: Weigh> Leaf<V> {
     fn search(&self, key: &[u8]) -> Result<usize, usize> {
-        self.keys.binary_search_by(|k| k.as_ref().cmp(key))
+        self.keys.search(key)
     }
 
     fn upsert<R, F>(&mut self, key: &[u8], change: F) -> Upserted<V, R>
@@ -367,7 +368,7 @@ impl<V: Weigh> Leaf<V> {
         } else {
             self.values[at].weight()
         };
-        let result = change(&self.keys[at], &mut self.values[at]);
+        let result = change(self.keys.get(at), &mut self.values[at]);
         let after = self.values[at].weight();
         let at_end = at + 1 == self.keys.len();
         let split = (self.keys.len() > LEAF_MAX).then(|| self.split(at_end));
@@ -393,7 +394,7 @@ impl<V: Weigh> Leaf<V> {
             values: self.values.split_off(at),
         };
         Split {
-            key: right.keys[0].clone(),
+            key: right.keys.get(0).clone(),
             weight: right.values.iter().map(V::weight).sum(),
             right: Node::Leaf(right),
         }
@@ -402,7 +403,10 @@ impl<V: Weigh> Leaf<V> {
 
 impl<V: Weigh> Inner<V> {
     fn child_of(&self, key: &[u8]) -> usize {
-        self.keys.partition_point(|k| k.as_ref() <= key)
+        match self.keys.search(key) {
+            Ok(at) => at + 1,
+            Err(at) => at,
+        }
     }
 
     fn insert_split(&mut self, at: usize, split: Split<V>) {

@@ -47,7 +47,7 @@ impl StateMachine {
         }
         let (mut position, next) = self.values.cut(bytes_max);
         let mut index = next.map_or(self.applied_index, |next| next - 1);
-        if self.values.has_rewrites() && index < self.compaction.index {
+        if self.values.leaves_out() && index < self.compaction.index {
             index = self.compaction.index;
             position = self.values.cut_at_index(index);
         }
@@ -274,16 +274,19 @@ impl Parts<'_> {
         for at in 0..block.len() {
             let rev = block.rev(at);
             let record = block.record(at)?;
-            let gone = self.index.upsert(&record.key, |_, entry| {
+            let compacted = self.compacted;
+            let (gone, idle) = self.index.upsert(&record.key, |_, entry| {
                 let (create, version, lease) = (record.create, record.version, record.lease);
                 entry.restore(rev, record.tombstone, create, version, lease);
-                match rev.main <= self.compacted {
-                    true => entry.forget_before(rev),
-                    false => Vec::new(),
+                if rev.main > compacted {
+                    return (Vec::new(), None);
                 }
+                let gone = entry.forget_before(rev);
+                entry.buried += gone.iter().filter(|mark| !mark.tombstone).count() as u32;
+                (gone, entry.idle_tombstone(compacted))
             });
             loaded.dead.extend(gone.iter().map(|mark| mark.rev()));
-            if record.tombstone && rev.main < self.compacted {
+            if let Some(rev) = idle {
                 self.index.remove(&record.key);
                 loaded.dead.push(rev);
             }

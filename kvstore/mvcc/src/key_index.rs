@@ -55,6 +55,10 @@ pub(crate) struct KeyEntry {
     pub(crate) version: i64,
     /// The attached lease.
     pub(crate) lease: i64,
+    /// Forgotten values that are still in some block. While there are any, a
+    /// tombstone over them stays: a restart that found them without it would
+    /// bring the key back to life.
+    pub(crate) buried: u32,
     /// The newest revision.
     pub(crate) latest: Mark,
     /// The ones before, ascending, back to what compaction left.
@@ -151,14 +155,21 @@ impl KeyEntry {
         gone
     }
 
-    /// Forgets a tombstone that is the oldest change; returns whether the key
-    /// has no change left.
-    pub(crate) fn forget_tombstone(&mut self, rev: Rev) -> bool {
-        if self.older.first().is_some_and(|m| m.rev() == rev) {
-            self.older.remove(0);
-            return false;
+    /// Returns the oldest change, if it is a tombstone that nothing needs: below
+    /// the compacted revision, with no forgotten value left to cover.
+    pub(crate) fn idle_tombstone(&self, compacted: i64) -> Option<Rev> {
+        let oldest = self.older.first().unwrap_or(&self.latest);
+        let idle = oldest.tombstone && oldest.main < compacted && self.buried == 0;
+        idle.then(|| oldest.rev())
+    }
+
+    /// Forgets the oldest change; returns whether the key has none left.
+    pub(crate) fn forget_oldest(&mut self) -> bool {
+        if self.older.is_empty() {
+            return true;
         }
-        self.older.is_empty() && self.latest.rev() == rev
+        self.older.remove(0);
+        false
     }
 }
 
@@ -301,14 +312,18 @@ mod tests {
         let mut e = example();
         assert_eq!(e.forget_before(Rev::new(4, 0)).len(), 2);
         assert_eq!(e.since(0).map(|m| m.main).collect::<Vec<_>>(), [4, 6, 7]);
-        assert!(!e.forget_tombstone(Rev::new(4, 0)));
+        assert_eq!(e.idle_tombstone(4), None, "a watch may start there");
+        assert_eq!(e.idle_tombstone(5), Some(Rev::new(4, 0)));
+        e.buried = 1;
+        assert_eq!(e.idle_tombstone(5), None, "it covers something");
+        assert!(!e.forget_oldest());
         assert_eq!(e.since(0).map(|m| m.main).collect::<Vec<_>>(), [6, 7]);
 
         let mut e = KeyEntry::default();
         e.put(Rev::new(2, 0), 0);
         e.delete(Rev::new(3, 0));
         e.forget_before(Rev::new(3, 0));
-        assert!(e.forget_tombstone(Rev::new(3, 0)));
+        assert!(e.forget_oldest());
     }
 
     #[test]

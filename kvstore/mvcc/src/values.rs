@@ -35,6 +35,7 @@ pub(crate) struct Values {
     /// Closed blocks by their first revision.
     blocks: BTreeMap<Rev, BlockInfo>,
     stored_bytes: u64,
+    dead_bytes: u64,
     /// Rows that compaction replaced (`Some`) or emptied (`None`), for the next batch.
     staged: BTreeMap<Rev, Option<Bytes>>,
     /// Replaced rows in the batch that is on its way.
@@ -73,6 +74,7 @@ impl Values {
             tail: Tail::new(next_main),
             blocks: BTreeMap::new(),
             stored_bytes: 0,
+            dead_bytes: 0,
             staged: BTreeMap::new(),
             flying: BTreeMap::new(),
             wasteful: BTreeSet::new(),
@@ -111,12 +113,7 @@ impl Values {
 
     /// Estimates the bytes of closed blocks that compaction made unreachable.
     pub(crate) fn dead_bytes(&self) -> u64 {
-        let dead = |i: &BlockInfo| u64::from(i.bytes) * u64::from(i.dead) / u64::from(i.count);
-        self.wasteful
-            .iter()
-            .filter_map(|r| self.blocks.get(r))
-            .map(dead)
-            .sum()
+        self.dead_bytes
     }
 
     // --- reading ---
@@ -227,6 +224,12 @@ impl Values {
         !self.staged.is_empty() || self.open_dirty
     }
 
+    /// Reports whether the next batch leaves out what compaction made
+    /// unreachable, and so must not be without that compaction itself.
+    pub(crate) fn leaves_out(&self) -> bool {
+        !self.staged.is_empty() || !self.dead.is_empty()
+    }
+
     /// Packs the records up to a position.
     pub(crate) fn pack(&mut self, cut: u64) -> Packed {
         let mut done = Packed {
@@ -301,44 +304,51 @@ impl Values {
 
     // --- compaction ---
 
-    /// Notes that a revision can no longer be reached. Not while a batch is on
-    /// its way, for that batch may be closing the block the revision is in.
-    pub(crate) fn mark_dead(&mut self, rev: Rev) {
+    /// Notes that a revision can no longer be reached. Returns whether it is in a
+    /// closed block, where it stays until that is rewritten. Not while a batch is
+    /// on its way, for that batch may be closing the block the revision is in.
+    pub(crate) fn mark_dead(&mut self, rev: Rev) -> bool {
         if let Some(at) = self.tail.position(rev)
             && at >= self.packed
         {
             self.dead.insert(at);
             self.open_dirty |= at < self.written;
-            return;
+            return false;
         }
         if let Some((first, info)) = self.blocks.range_mut(..=rev).next_back() {
+            debug_assert!(info.dead < info.count, "a revision dies once");
             info.dead = (info.dead + 1).min(info.count);
+            self.dead_bytes += info.record_bytes();
             if info.dead * 2 >= info.count {
                 self.wasteful.insert(*first);
             }
         }
+        true
     }
 
     /// Rewrites one run of neighbouring blocks that are mostly garbage, and the
-    /// small ones between them, looking at about `budget` records. Returns
-    /// whether there was something to do.
+    /// small ones between them, looking at about `budget` records. Returns the
+    /// keys of the values left out, or `None` if there was nothing to do.
     pub(crate) fn rewrite(
         &mut self,
         budget: usize,
         alive: &dyn Fn(&Bytes, Rev) -> bool,
-    ) -> Result<bool, BackendError> {
+    ) -> Result<Option<Vec<Bytes>>, BackendError> {
         let Some(start) = self.wasteful.first().copied() else {
-            return Ok(false);
+            return Ok(None);
         };
         let run = self.wasteful_run(start, budget);
         let mut builder = Builder::default();
         let mut fresh = Vec::new();
+        let mut left_out = Vec::new();
         for first in &run {
             let block = self.load(*first, Keep::No)?;
             for at in 0..block.len() {
                 let record = block.record(at)?;
                 if alive(&record.key, block.rev(at)) {
                     builder.push(block.rev(at), &record);
+                } else if !record.tombstone {
+                    left_out.push(record.key);
                 }
                 if builder.bytes() >= self.block_bytes {
                     fresh.extend(builder.finish());
@@ -353,7 +363,7 @@ impl Values {
             self.insert_block(first, info);
             self.staged.insert(first, Some(data));
         }
-        Ok(true)
+        Ok(Some(left_out))
     }
 
     fn wasteful_run(&self, start: Rev, budget: usize) -> Vec<Rev> {
@@ -374,6 +384,9 @@ impl Values {
     fn drop_block(&mut self, first: Rev) {
         if let Some(info) = self.blocks.remove(&first) {
             self.stored_bytes -= u64::from(info.bytes);
+            self.dead_bytes = self
+                .dead_bytes
+                .saturating_sub(u64::from(info.dead) * info.record_bytes());
         }
         self.wasteful.remove(&first);
         self.cache.borrow_mut().remove(first);

@@ -39,25 +39,49 @@ pub struct Args {
     #[arg(long, env = "ETCD_DATA_DIR")]
     pub data_dir: Option<PathBuf>,
     /// URLs to serve clients on, comma-separated.
-    #[arg(long, env = "ETCD_LISTEN_CLIENT_URLS", value_delimiter = ',', default_value = "http://localhost:2379")]
+    #[arg(
+        long,
+        env = "ETCD_LISTEN_CLIENT_URLS",
+        value_delimiter = ',',
+        default_value = "http://localhost:2379"
+    )]
     pub listen_client_urls: Vec<String>,
     /// URLs to tell clients of, comma-separated.
     #[arg(long, env = "ETCD_ADVERTISE_CLIENT_URLS", value_delimiter = ',')]
     pub advertise_client_urls: Vec<String>,
     /// URLs to serve peers on, comma-separated.
-    #[arg(long, env = "ETCD_LISTEN_PEER_URLS", value_delimiter = ',', default_value = "http://localhost:2380")]
+    #[arg(
+        long,
+        env = "ETCD_LISTEN_PEER_URLS",
+        value_delimiter = ',',
+        default_value = "http://localhost:2380"
+    )]
     pub listen_peer_urls: Vec<String>,
     /// URLs to tell peers of, comma-separated.
-    #[arg(long, env = "ETCD_INITIAL_ADVERTISE_PEER_URLS", value_delimiter = ',', default_value = "http://localhost:2380")]
+    #[arg(
+        long,
+        env = "ETCD_INITIAL_ADVERTISE_PEER_URLS",
+        value_delimiter = ',',
+        default_value = "http://localhost:2380"
+    )]
     pub initial_advertise_peer_urls: Vec<String>,
     /// Members at the start, as `name=url,name=url`.
     #[arg(long, env = "ETCD_INITIAL_CLUSTER")]
     pub initial_cluster: Option<String>,
     /// Whether the cluster is new.
-    #[arg(long, env = "ETCD_INITIAL_CLUSTER_STATE", value_enum, default_value = "new")]
+    #[arg(
+        long,
+        env = "ETCD_INITIAL_CLUSTER_STATE",
+        value_enum,
+        default_value = "new"
+    )]
     pub initial_cluster_state: ClusterState,
     /// Token that keeps two clusters apart.
-    #[arg(long, env = "ETCD_INITIAL_CLUSTER_TOKEN", default_value = "etcd-cluster")]
+    #[arg(
+        long,
+        env = "ETCD_INITIAL_CLUSTER_TOKEN",
+        default_value = "etcd-cluster"
+    )]
     pub initial_cluster_token: String,
     /// Bytes of the store above which writes are refused; 0 is the default of 2 GiB.
     #[arg(long, env = "ETCD_QUOTA_BACKEND_BYTES", default_value_t = 0)]
@@ -73,7 +97,12 @@ pub struct Args {
     #[arg(long, env = "ETCD_MAX_TXN_OPS", default_value_t = TXN_OPS_MAX)]
     pub max_txn_ops: usize,
     /// What auto-compaction counts.
-    #[arg(long, env = "ETCD_AUTO_COMPACTION_MODE", value_enum, default_value = "periodic")]
+    #[arg(
+        long,
+        env = "ETCD_AUTO_COMPACTION_MODE",
+        value_enum,
+        default_value = "periodic"
+    )]
     pub auto_compaction_mode: CompactionMode,
     /// How much history to keep: hours or a duration such as 5m, or revisions; 0 is all.
     #[arg(long, env = "ETCD_AUTO_COMPACTION_RETENTION", default_value = "0")]
@@ -116,7 +145,10 @@ impl Args {
     /// Makes a configuration, refusing flags that do not make sense.
     pub fn config(&self) -> Result<Config, StartError> {
         self.check_cluster()?;
-        let data_dir = self.data_dir.clone().unwrap_or_else(|| format!("{}.etcd", self.name).into());
+        let data_dir = self
+            .data_dir
+            .clone()
+            .unwrap_or_else(|| format!("{}.etcd", self.name).into());
         let interval = "watch-progress-notify-interval";
         Ok(Config {
             name: self.name.clone(),
@@ -148,10 +180,16 @@ impl Args {
         if self.initial_cluster_state == ClusterState::Existing && self.initial_cluster.is_none() {
             return refuse("joining an existing cluster is not supported yet".to_owned());
         }
-        let Some(cluster) = &self.initial_cluster else { return Ok(()) };
+        let Some(cluster) = &self.initial_cluster else {
+            return Ok(());
+        };
         let mut urls = Vec::new();
         let mut names = std::collections::BTreeSet::new();
-        for part in cluster.split(',').map(str::trim).filter(|part| !part.is_empty()) {
+        for part in cluster
+            .split(',')
+            .map(str::trim)
+            .filter(|part| !part.is_empty())
+        {
             let Some((name, url)) = part.split_once('=') else {
                 return refuse(format!("{part:?} is not name=url"));
             };
@@ -161,11 +199,16 @@ impl Args {
             }
         }
         if urls.is_empty() {
-            return refuse(format!("this member, --name {:?}, is not in {cluster:?}", self.name));
+            return refuse(format!(
+                "this member, --name {:?}, is not in {cluster:?}",
+                self.name
+            ));
         }
         if names.len() > 1 {
             let count = names.len();
-            return refuse(format!("names {count} members; this version runs clusters of one member only"));
+            return refuse(format!(
+                "names {count} members; this version runs clusters of one member only"
+            ));
         }
         let mut advertised = self.initial_advertise_peer_urls.clone();
         urls.sort();
@@ -185,7 +228,10 @@ impl Args {
         let trusted_ca_file = self.trusted_ca_file.clone();
         if self.client_cert_auth && trusted_ca_file.is_none() {
             let reason = "needs --trusted-ca-file".to_owned();
-            return Err(StartError::Flag { flag: "client-cert-auth", reason });
+            return Err(StartError::Flag {
+                flag: "client-cert-auth",
+                reason,
+            });
         }
         match (&self.cert_file, &self.key_file) {
             (None, None) => Ok(None),
@@ -196,11 +242,17 @@ impl Args {
             })),
             (Some(_), None) => {
                 let reason = "needs --key-file beside it".to_owned();
-                Err(StartError::Flag { flag: "cert-file", reason })
+                Err(StartError::Flag {
+                    flag: "cert-file",
+                    reason,
+                })
             }
             (None, Some(_)) => {
                 let reason = "needs --cert-file beside it".to_owned();
-                Err(StartError::Flag { flag: "key-file", reason })
+                Err(StartError::Flag {
+                    flag: "key-file",
+                    reason,
+                })
             }
         }
     }
@@ -214,7 +266,10 @@ impl Args {
         match self.auto_compaction_mode {
             CompactionMode::Revision => match text.parse() {
                 Ok(keep @ 1..) => Ok(AutoCompaction::Revision(keep)),
-                _ => Err(StartError::Flag { flag, reason: format!("{text:?} is not a number of revisions") }),
+                _ => Err(StartError::Flag {
+                    flag,
+                    reason: format!("{text:?} is not a number of revisions"),
+                }),
             },
             // A bare number is hours, as in etcd.
             CompactionMode::Periodic => Ok(AutoCompaction::Periodic(match text.parse::<u32>() {
@@ -226,9 +281,14 @@ impl Args {
 
     fn heartbeat(&self) -> Result<Duration, StartError> {
         // etcd: server/embed, "should be at least 5 times".
-        if self.heartbeat_interval == 0 || self.heartbeat_interval.saturating_mul(5) > self.election_timeout {
+        if self.heartbeat_interval == 0
+            || self.heartbeat_interval.saturating_mul(5) > self.election_timeout
+        {
             let reason = "must be at least 1 and at most a fifth of --election-timeout".to_owned();
-            return Err(StartError::Flag { flag: "heartbeat-interval", reason });
+            return Err(StartError::Flag {
+                flag: "heartbeat-interval",
+                reason,
+            });
         }
         Ok(Duration::from_millis(self.heartbeat_interval))
     }
@@ -236,14 +296,21 @@ impl Args {
 
 /// Reads a duration as Go writes it: numbers with units, such as `1h30m` or `500ms`.
 fn duration(flag: &'static str, text: &str) -> Result<Duration, StartError> {
-    let refused = || StartError::Flag { flag, reason: format!("{text:?} is not a duration such as 5s, 10m or 1h30m") };
+    let refused = || StartError::Flag {
+        flag,
+        reason: format!("{text:?} is not a duration such as 5s, 10m or 1h30m"),
+    };
     let mut rest = text;
     let mut total = Duration::ZERO;
     while !rest.is_empty() {
-        let digits = rest.find(|c: char| !c.is_ascii_digit() && c != '.').ok_or_else(refused)?;
+        let digits = rest
+            .find(|c: char| !c.is_ascii_digit() && c != '.')
+            .ok_or_else(refused)?;
         let number: f64 = rest[..digits].parse().map_err(|_not_a_number| refused())?;
         let tail = &rest[digits..];
-        let unit = tail.find(|c: char| c.is_ascii_digit() || c == '.').unwrap_or(tail.len());
+        let unit = tail
+            .find(|c: char| c.is_ascii_digit() || c == '.')
+            .unwrap_or(tail.len());
         let seconds = match &tail[..unit] {
             "ns" => 1e-9,
             "us" | "µs" => 1e-6,
@@ -253,10 +320,15 @@ fn duration(flag: &'static str, text: &str) -> Result<Duration, StartError> {
             "h" => 3600.0,
             _ => return Err(refused()),
         };
-        total += Duration::try_from_secs_f64(number * seconds).map_err(|_out_of_range| refused())?;
+        total +=
+            Duration::try_from_secs_f64(number * seconds).map_err(|_out_of_range| refused())?;
         rest = &tail[unit..];
     }
-    if total.is_zero() { Err(refused()) } else { Ok(total) }
+    if total.is_zero() {
+        Err(refused())
+    } else {
+        Ok(total)
+    }
 }
 
 /// Runs a member until SIGINT or SIGTERM, or until it fails.
@@ -268,8 +340,10 @@ pub fn run(args: &Args) -> Result<(), StartError> {
         .build()
         .map_err(system("the main runtime"))?;
     runtime.block_on(async {
-        let mut interrupt = signal(SignalKind::interrupt()).map_err(system("the signal handler"))?;
-        let mut terminate = signal(SignalKind::terminate()).map_err(system("the signal handler"))?;
+        let mut interrupt =
+            signal(SignalKind::interrupt()).map_err(system("the signal handler"))?;
+        let mut terminate =
+            signal(SignalKind::terminate()).map_err(system("the signal handler"))?;
         let mut running = Server::start(config).await?;
         tokio::select! {
             _ = interrupt.recv() => {}
@@ -308,7 +382,10 @@ mod tests {
         ])
         .unwrap();
         assert_eq!(config.listen_client_urls.len(), 2);
-        assert_eq!(config.auto_compaction, AutoCompaction::Periodic(Duration::from_secs(300)));
+        assert_eq!(
+            config.auto_compaction,
+            AutoCompaction::Periodic(Duration::from_secs(300))
+        );
         assert_eq!(config.watch_progress_interval, Duration::from_secs(5));
         assert_eq!(config.quota_backend_bytes, QUOTA_BACKEND_BYTES);
     }
@@ -316,19 +393,32 @@ mod tests {
     #[test]
     fn retention_is_hours_duration_or_revisions() {
         let retention = |args: &[&str]| config(args).unwrap().auto_compaction;
-        assert_eq!(retention(&["--auto-compaction-retention=0"]), AutoCompaction::Off);
+        assert_eq!(
+            retention(&["--auto-compaction-retention=0"]),
+            AutoCompaction::Off
+        );
         let hour = AutoCompaction::Periodic(Duration::from_secs(3600));
         assert_eq!(retention(&["--auto-compaction-retention=1"]), hour);
-        let revisions = ["--auto-compaction-mode=revision", "--auto-compaction-retention=1000"];
+        let revisions = [
+            "--auto-compaction-mode=revision",
+            "--auto-compaction-retention=1000",
+        ];
         assert_eq!(retention(&revisions), AutoCompaction::Revision(1000));
     }
 
     #[test]
     fn senseless_flags_are_refused_by_name() {
         let error = refusal(&["--initial-cluster=b=http://localhost:2380"]);
-        assert!(error.contains("--initial-cluster") && error.contains("default"), "{error}");
-        let error = refusal(&["--initial-cluster=default=http://localhost:2380,b=http://localhost:3380"]);
-        assert!(error.contains("--initial-cluster") && error.contains("2 members"), "{error}");
+        assert!(
+            error.contains("--initial-cluster") && error.contains("default"),
+            "{error}"
+        );
+        let error =
+            refusal(&["--initial-cluster=default=http://localhost:2380,b=http://localhost:3380"]);
+        assert!(
+            error.contains("--initial-cluster") && error.contains("2 members"),
+            "{error}"
+        );
         let error = refusal(&["--initial-cluster=default=http://localhost:1"]);
         assert!(error.contains("--initial-advertise-peer-urls"), "{error}");
         let error = refusal(&["--cert-file=x"]);

@@ -39,6 +39,10 @@ pub(crate) const PROPOSALS_WAITING_MAX: usize = 5_000;
 /// revocations and compactions still get in.
 const PROPOSALS_RESERVED: usize = 500;
 
+/// Most bytes that may wait to be written behind the log. Beyond it clients are
+/// told "too many requests" until the rows thread has caught up.
+const WRITEBACK_LAG_BYTES_MAX: usize = 256 << 20;
+
 type Answer<T> = oneshot::Sender<Result<T, RpcError>>;
 
 /// What other threads report to the driver.
@@ -125,11 +129,16 @@ impl Core {
         if let Some(number) = synced {
             self.step(Input::Persisted(number), now);
         }
+        self.work_in_background(now);
+        self.propose_queued(now);
+    }
+
+    /// Hands everything that queued up to the member, as one batch.
+    fn propose_queued(&mut self, now: Duration) {
         if !self.queue.is_empty() {
             let batch = mem::take(&mut self.queue);
             self.step(Input::Propose(batch), now);
         }
-        self.work_in_background(now);
     }
 
     /// Takes in what the disk threads reported at their end.
@@ -154,6 +163,7 @@ impl Core {
             self.deadlines.pop_front();
         }
         self.tick_background(now);
+        self.propose_queued(now);
     }
 
     pub(crate) fn step(&mut self, input: Input, now: Duration) {
@@ -193,14 +203,17 @@ impl Core {
         data: Bytes,
         now: Duration,
     ) -> Result<oneshot::Receiver<Result<Applied, RpcError>>, RpcError> {
-        if self.waiters.len() >= PROPOSALS_WAITING_MAX - PROPOSALS_RESERVED {
+        let full = self.waiters.len() >= PROPOSALS_WAITING_MAX - PROPOSALS_RESERVED;
+        if full || self.machine.dirty_bytes() >= WRITEBACK_LAG_BYTES_MAX {
             return Err(mvcc::Error::TooManyRequests.into());
         }
         let (answer, receiver) = oneshot::channel();
         self.waiters.insert(id, answer);
         self.deadlines.push_back((now + self.request_timeout, id));
         self.queue.push(member::Proposal { id, data });
-        self.metrics.proposals_pending.set(i64::try_from(self.waiters.len()).unwrap_or(i64::MAX));
+        self.metrics
+            .proposals_pending
+            .set(i64::try_from(self.waiters.len()).unwrap_or(i64::MAX));
         Ok(receiver)
     }
 
@@ -226,6 +239,15 @@ impl Core {
     fn answer(&mut self, id: u64, result: Result<Applied, RpcError>) {
         if let Some(waiter) = self.waiters.remove(&id) {
             let _gone = waiter.send(result);
+        }
+    }
+
+    /// Forgets the deadlines of those who have their answer; answers come in order.
+    fn forget_answered(&mut self) {
+        while let Some((_, id)) = self.deadlines.front()
+            && !self.waiters.contains_key(id)
+        {
+            self.deadlines.pop_front();
         }
     }
 

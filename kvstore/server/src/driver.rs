@@ -1,10 +1,13 @@
 //! The driver: waits for something to do, takes one turn, waits again.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
 
 use tokio::time::{Instant, MissedTickBehavior};
 
-use crate::shared::Shared;
+use crate::{core::Core, shared::Shared};
 
 /// Why the driver woke up.
 enum Action {
@@ -30,17 +33,10 @@ pub(crate) async fn drive(shared: Arc<Shared>) {
             _ = ticks.tick() => Action::Tick,
             () = shared.wake.notified() => Action::Turn,
         };
-        let now = shared.now();
         let again = match action {
             Action::Stop => return,
-            Action::Tick => {
-                let ticked = shared.with(|core| core.tick(now));
-                if ticked.is_err() {
-                    return;
-                }
-                false
-            }
-            Action::Turn => take_turn(&shared, now),
+            Action::Tick => pass_tick(&shared, shared.now()),
+            Action::Turn => take_turn(&shared, shared.now()),
         };
         if again {
             // Others get their turn before the rest of a compaction.
@@ -53,10 +49,22 @@ pub(crate) async fn drive(shared: Arc<Shared>) {
 /// Takes one turn; returns whether another is wanted soon.
 pub(crate) fn take_turn(shared: &Shared, now: Duration) -> bool {
     let done = shared.reported();
+    with_core(shared, |core| core.turn(done, now))
+}
+
+/// Lets one tick pass; returns whether a turn is wanted soon.
+fn pass_tick(shared: &Shared, now: Duration) -> bool {
+    with_core(shared, |core| core.tick(now))
+}
+
+fn with_core(shared: &Shared, f: impl FnOnce(&mut Core)) -> bool {
     let again = shared.with(|core| {
-        core.turn(done, now);
-        shared.term.store(core.member.standing().term, std::sync::atomic::Ordering::Relaxed);
+        f(core);
+        shared
+            .term
+            .store(core.member.standing().term, Ordering::Relaxed);
         core.wants_turn()
     });
+    // A core that is gone wants nothing.
     again.unwrap_or(false)
 }

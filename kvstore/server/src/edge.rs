@@ -118,7 +118,10 @@ async fn converse<T>(
     T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let mut builder = auto::Builder::new(TokioExecutor::new());
-    builder.http1().timer(TokioTimer::new()).header_read_timeout(GREETING_TIMEOUT);
+    builder
+        .http1()
+        .timer(TokioTimer::new())
+        .header_read_timeout(GREETING_TIMEOUT);
     builder
         .http2()
         .timer(TokioTimer::new())
@@ -139,15 +142,25 @@ async fn converse<T>(
 }
 
 async fn route(request: Request<Incoming>, mut services: Services, handle: Handle) -> Reply {
-    let kind = request.headers().get(header::CONTENT_TYPE).map(HeaderValue::as_bytes);
+    let kind = request
+        .headers()
+        .get(header::CONTENT_TYPE)
+        .map(HeaderValue::as_bytes);
     if !kind.is_some_and(|kind| kind.starts_with(b"application/grpc")) {
         return plain(&request, &handle).await;
     }
     let path = request.uri().path().to_owned();
-    let (service, method) = path.trim_start_matches('/').split_once('/').unwrap_or((&path, ""));
+    let (service, method) = path
+        .trim_start_matches('/')
+        .split_once('/')
+        .unwrap_or((&path, ""));
     let reply = services.call(service, method, request).await;
     // A call that failed says so in the head; all others end well in the trailers.
-    let code = reply.headers().get("grpc-status").and_then(|code| code.to_str().ok()).unwrap_or("0");
+    let code = reply
+        .headers()
+        .get("grpc-status")
+        .and_then(|code| code.to_str().ok())
+        .unwrap_or("0");
     let known = service.starts_with("etcdserverpb.") && code != "12";
     if known {
         let labels = Handled {
@@ -183,7 +196,11 @@ fn code_name(code: &str) -> &'static str {
 
 async fn plain(request: &Request<Incoming>, handle: &Handle) -> Reply {
     if request.method() != Method::GET && request.method() != Method::HEAD {
-        return text(StatusCode::METHOD_NOT_ALLOWED, "text/plain", "Method Not Allowed\n");
+        return text(
+            StatusCode::METHOD_NOT_ALLOWED,
+            "text/plain",
+            "Method Not Allowed\n",
+        );
     }
     match request.uri().path() {
         "/health" => health(request.uri().query().unwrap_or_default(), handle).await,
@@ -204,13 +221,19 @@ async fn plain(request: &Request<Incoming>, handle: &Handle) -> Reply {
 
 /// A cluster goes by the smallest minor version of its members.
 fn cluster_version() -> String {
-    let minor = API_VERSION.rsplit_once('.').map_or(API_VERSION, |(minor, _)| minor);
+    let minor = API_VERSION
+        .rsplit_once('.')
+        .map_or(API_VERSION, |(minor, _)| minor);
     format!("{minor}.0")
 }
 
 /// Answers as etcd's health handler does: alarms first, then the leader, then a read.
 async fn health(query: &str, handle: &Handle) -> Reply {
-    let excluded = |name: &str| query.split('&').any(|pair| pair == format!("exclude={name}"));
+    let excluded = |name: &str| {
+        query
+            .split('&')
+            .any(|pair| pair == format!("exclude={name}"))
+    };
     let serializable = query.split('&').any(|pair| pair == "serializable=true");
     let reason = match handle.status() {
         Err(error) => Some(error.message),
@@ -226,11 +249,19 @@ async fn health(query: &str, handle: &Handle) -> Reply {
                 Some(mvcc::AlarmKind::Corrupt) => Some("ALARM CORRUPT".to_owned()),
                 None if status.leader == 0 && !serializable => Some("RAFT NO LEADER".to_owned()),
                 None if serializable => None,
-                None => handle.confirm_leadership().await.err().map(|error| format!("QGET ERROR:{error}")),
+                None => handle
+                    .confirm_leadership()
+                    .await
+                    .err()
+                    .map(|error| format!("QGET ERROR:{error}")),
             }
         }
     };
-    let status = if reason.is_none() { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+    let status = if reason.is_none() {
+        StatusCode::OK
+    } else {
+        StatusCode::SERVICE_UNAVAILABLE
+    };
     let health = if reason.is_none() { "true" } else { "false" };
     let body = serde_json::json!({ "health": health, "reason": reason.unwrap_or_default() });
     text(status, "application/json", &body.to_string())
@@ -240,7 +271,11 @@ fn probe(well: bool) -> Reply {
     if well {
         text(StatusCode::OK, "text/plain; charset=utf-8", "ok\n")
     } else {
-        text(StatusCode::SERVICE_UNAVAILABLE, "text/plain; charset=utf-8", "not ok\n")
+        text(
+            StatusCode::SERVICE_UNAVAILABLE,
+            "text/plain; charset=utf-8",
+            "not ok\n",
+        )
     }
 }
 
@@ -251,21 +286,35 @@ fn metrics(handle: &Handle) -> Reply {
     // On a member that is stopping the last numbers stay.
     let _stopped = handle.shared.with(|core| {
         metrics.db_size.set(signed(core.machine.size_bytes()));
-        metrics.db_size_in_use.set(signed(core.machine.size_in_use_bytes()));
+        metrics
+            .db_size_in_use
+            .set(signed(core.machine.size_in_use_bytes()));
         metrics.keys.set(signed(core.machine.key_count()));
         metrics.current_revision.set(core.machine.revision());
-        metrics.compact_revision.set(core.machine.compact_revision());
-        metrics.proposals_committed.set(signed(core.member.commit_index()));
+        metrics
+            .compact_revision
+            .set(core.machine.compact_revision());
+        metrics
+            .proposals_committed
+            .set(signed(core.member.commit_index()));
         metrics.watchers.set(count(core.hub.watcher_count()));
         metrics.slow_watchers.set(count(core.hub.unsynced_count()));
         metrics.watch_streams.set(count(core.hub.stream_count()));
     });
-    text(StatusCode::OK, "application/openmetrics-text; version=1.0.0; charset=utf-8", &metrics.text())
+    text(
+        StatusCode::OK,
+        "application/openmetrics-text; version=1.0.0; charset=utf-8",
+        &metrics.text(),
+    )
 }
 
 fn text(status: StatusCode, kind: &'static str, body: &str) -> Reply {
-    let mut reply = Response::new(Body::new(Full::new(Bytes::copy_from_slice(body.as_bytes()))));
+    let mut reply = Response::new(Body::new(Full::new(Bytes::copy_from_slice(
+        body.as_bytes(),
+    ))));
     *reply.status_mut() = status;
-    reply.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));
+    reply
+        .headers_mut()
+        .insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));
     reply
 }

@@ -53,7 +53,9 @@ impl Services {
     ) -> Reply {
         let reply = match service {
             "etcdserverpb.KV" => self.kv.call(request).await,
-            "etcdserverpb.Watch" if method == "Watch" => return watch::call(&self.handle, request).await,
+            "etcdserverpb.Watch" if method == "Watch" => {
+                return watch::call(&self.handle, request).await;
+            }
             "etcdserverpb.Lease" => self.lease.call(request).await,
             "etcdserverpb.Cluster" => self.cluster.call(request).await,
             "etcdserverpb.Maintenance" => self.maintenance.call(request).await,
@@ -75,6 +77,11 @@ impl Handle {
     /// Makes a reply header (etcd: v3rpc/header.go).
     pub(crate) fn header(&self, revision: i64) -> Option<ResponseHeader> {
         let (member_id, cluster_id) = self.ids();
-        Some(ResponseHeader { cluster_id, member_id, revision, raft_term: self.term() })
+        Some(ResponseHeader {
+            cluster_id,
+            member_id,
+            revision,
+            raft_term: self.term(),
+        })
     }
 }

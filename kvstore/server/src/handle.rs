@@ -4,8 +4,7 @@
 use std::sync::{Arc, atomic::Ordering};
 
 use mvcc::{
-    Applied, Command, Error, LeaseId, Proposal, Reply, StateMachine, check,
-    watch::WatchCreate,
+    Applied, Command, Error, LeaseId, Proposal, Reply, StateMachine, check, watch::WatchCreate,
 };
 use rand::Rng as _;
 
@@ -60,7 +59,8 @@ impl Handle {
         if request.serializable {
             return self.read(|machine| machine.range(&request));
         }
-        self.read_linearizable(|machine| machine.range(&request)).await
+        self.read_linearizable(|machine| machine.range(&request))
+            .await
     }
 
     /// Writes a key.
@@ -91,7 +91,9 @@ impl Handle {
             if request.is_serializable() {
                 return self.read(|machine| machine.txn_readonly(&request));
             }
-            return self.read_linearizable(|machine| machine.txn_readonly(&request)).await;
+            return self
+                .read_linearizable(|machine| machine.txn_readonly(&request))
+                .await;
         }
         match self.propose(Command::Txn(request)).await? {
             Reply::Txn(reply) => Ok(reply),
@@ -113,7 +115,8 @@ impl Handle {
         if physical {
             let end = self.shared.with(|core| core.compaction_end())?;
             self.shared.wake.notify_one();
-            end.await.map_err(|_stopped| RpcError::from(Error::Stopped))?;
+            end.await
+                .map_err(|_stopped| RpcError::from(Error::Stopped))?;
         }
         Ok(reply)
     }
@@ -166,14 +169,23 @@ impl Handle {
     pub async fn lease_time_to_live(&self, id: LeaseId, keys: bool) -> Result<LeaseTtl, RpcError> {
         self.confirm_leadership().await?;
         let now = self.shared.now();
-        self.shared.with(|core| match core.machine.lease_ttl(id, now) {
-            None => LeaseTtl { ttl: -1, granted_ttl: 0, keys: Vec::new() },
-            Some(status) => LeaseTtl {
-                ttl: status.ttl,
-                granted_ttl: status.granted_ttl,
-                keys: if keys { core.machine.lease_keys(id) } else { Vec::new() },
-            },
-        })
+        self.shared
+            .with(|core| match core.machine.lease_ttl(id, now) {
+                None => LeaseTtl {
+                    ttl: -1,
+                    granted_ttl: 0,
+                    keys: Vec::new(),
+                },
+                Some(status) => LeaseTtl {
+                    ttl: status.ttl,
+                    granted_ttl: status.granted_ttl,
+                    keys: if keys {
+                        core.machine.lease_keys(id)
+                    } else {
+                        Vec::new()
+                    },
+                },
+            })
     }
 
     /// Lists the leases.
@@ -190,9 +202,16 @@ impl Handle {
     }
 
     /// Raises or clears an alarm; returns those it touched.
-    pub async fn set_alarm(&self, alarm: mvcc::Alarm, raised: bool) -> Result<Vec<mvcc::Alarm>, RpcError> {
-        let command =
-            if raised { Command::AlarmActivate(alarm) } else { Command::AlarmDeactivate(alarm) };
+    pub async fn set_alarm(
+        &self,
+        alarm: mvcc::Alarm,
+        raised: bool,
+    ) -> Result<Vec<mvcc::Alarm>, RpcError> {
+        let command = if raised {
+            Command::AlarmActivate(alarm)
+        } else {
+            Command::AlarmDeactivate(alarm)
+        };
         match self.propose(command).await? {
             Reply::Alarm(reply) => {
                 if !raised {
@@ -207,13 +226,17 @@ impl Handle {
     /// Returns the revision of the store as this member has applied it; zero once
     /// it has stopped.
     pub fn revision(&self) -> i64 {
-        self.shared.with(|core| core.machine.revision()).unwrap_or(0)
+        self.shared
+            .with(|core| core.machine.revision())
+            .unwrap_or(0)
     }
 
     /// Estimates the bytes the store takes, as `Status.dbSize` does; zero once the
     /// member has stopped.
     pub fn size_bytes(&self) -> u64 {
-        self.shared.with(|core| core.machine.size_bytes()).unwrap_or(0)
+        self.shared
+            .with(|core| core.machine.size_bytes())
+            .unwrap_or(0)
     }
 
     /// Tells how the member does.
@@ -263,7 +286,9 @@ impl Handle {
         f: impl Fn(&StateMachine) -> Result<T, Error>,
     ) -> Result<T, RpcError> {
         // A leader alone needs nobody's word: one lock, no hop.
-        let at_once = self.shared.with(|core| core.member.leads_alone().then(|| f(&core.machine)))?;
+        let at_once = self
+            .shared
+            .with(|core| core.member.leads_alone().then(|| f(&core.machine)))?;
         if let Some(answer) = at_once {
             return answer.map_err(checked);
         }
@@ -275,11 +300,17 @@ impl Handle {
     pub(crate) async fn confirm_leadership(&self) -> Result<(), RpcError> {
         let now = self.shared.now();
         let answer = self.shared.with(|core| {
-            if core.member.leads_alone() { None } else { Some(core.begin_read(now)) }
+            if core.member.leads_alone() {
+                None
+            } else {
+                Some(core.begin_read(now))
+            }
         })?;
         match answer {
             None => Ok(()),
-            Some(answer) => answer.await.unwrap_or_else(|_dropped| Err(Error::Stopped.into())),
+            Some(answer) => answer
+                .await
+                .unwrap_or_else(|_dropped| Err(Error::Stopped.into())),
         }
     }
 
@@ -300,7 +331,9 @@ impl Handle {
         })?;
         self.shared.wake.notify_one();
         let applied: Result<Applied, RpcError> = match answer {
-            Ok(answer) => answer.await.unwrap_or_else(|_dropped| Err(Error::Stopped.into())),
+            Ok(answer) => answer
+                .await
+                .unwrap_or_else(|_dropped| Err(Error::Stopped.into())),
             Err(error) => Err(error),
         };
         match applied {
@@ -334,5 +367,8 @@ fn checked(error: Error) -> RpcError {
 
 /// The state machine answers every command with its own kind of reply.
 fn unexpected(reply: &Reply) -> RpcError {
-    RpcError { code: 13, message: format!("the state machine answered with {reply:?}") }
+    RpcError {
+        code: 13,
+        message: format!("the state machine answered with {reply:?}"),
+    }
 }

@@ -15,7 +15,10 @@ pub(crate) struct Ids {
 /// Makes the ids of the only member of a cluster.
 pub(crate) fn lone_member(peer_urls: &[String], token: &str) -> Ids {
     let member = member_id(peer_urls, token);
-    Ids { member, cluster: cluster_id(&[member]) }
+    Ids {
+        member,
+        cluster: cluster_id(&[member]),
+    }
 }
 
 fn member_id(peer_urls: &[String], token: &str) -> u64 {
@@ -37,7 +40,9 @@ fn first_eight(parts: &[&[u8]]) -> u64 {
         hash.update(part);
     }
     let digest: [u8; 20] = hash.finalize().into();
-    digest[..8].iter().fold(0, |id, byte| (id << 8) | u64::from(*byte))
+    digest[..8]
+        .iter()
+        .fold(0, |id, byte| (id << 8) | u64::from(*byte))
 }
 
 #[cfg(test)]
@@ -48,6 +53,9 @@ mod tests {
     fn the_default_flags_give_etcds_well_known_ids() {
         // What every etcd started without flags prints.
         let ids = lone_member(&["http://localhost:2380".to_owned()], "etcd-cluster");
-        assert_eq!(format!("{:x} {:x}", ids.member, ids.cluster), "8e9e05c52164694d cdf818194e3a8c32");
+        assert_eq!(
+            format!("{:x} {:x}", ids.member, ids.cluster),
+            "8e9e05c52164694d cdf818194e3a8c32"
+        );
     }
 }

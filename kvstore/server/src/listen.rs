@@ -21,17 +21,31 @@ pub(crate) fn bind(flag: &'static str, urls: &[String]) -> Result<Vec<Bound>, St
 
 fn bind_one(flag: &'static str, url: &str) -> Result<Bound, StartError> {
     let refused = |reason: String| StartError::Flag { flag, reason };
-    let uri: http::Uri = url.parse().map_err(|error| refused(format!("{url:?} is not a URL: {error}")))?;
+    let uri: http::Uri = url
+        .parse()
+        .map_err(|error| refused(format!("{url:?} is not a URL: {error}")))?;
     let tls = match uri.scheme_str() {
         Some("http") => false,
         Some("https") => true,
-        _ => return Err(refused(format!("{url:?} must begin with http:// or https://"))),
+        _ => {
+            return Err(refused(format!(
+                "{url:?} must begin with http:// or https://"
+            )));
+        }
     };
-    let host = uri.host().unwrap_or_default().trim_start_matches('[').trim_end_matches(']');
-    let port = uri.port_u16().ok_or_else(|| refused(format!("{url:?} has no port")))?;
+    let host = uri
+        .host()
+        .unwrap_or_default()
+        .trim_start_matches('[')
+        .trim_end_matches(']');
+    let port = uri
+        .port_u16()
+        .ok_or_else(|| refused(format!("{url:?} has no port")))?;
     let found = (host, port).to_socket_addrs();
     let mut found = found.map_err(|error| refused(format!("cannot resolve {host:?}: {error}")))?;
-    let addr = found.next().ok_or_else(|| refused(format!("{host:?} has no address")))?;
+    let addr = found
+        .next()
+        .ok_or_else(|| refused(format!("{host:?} has no address")))?;
     let bound = || -> std::io::Result<(TcpListener, SocketAddr)> {
         let listener = std::net::TcpListener::bind(addr)?;
         listener.set_nonblocking(true)?;
@@ -39,5 +53,9 @@ fn bind_one(flag: &'static str, url: &str) -> Result<Bound, StartError> {
         Ok((TcpListener::from_std(listener)?, addr))
     };
     let (listener, addr) = bound().map_err(|source| StartError::Listen { flag, addr, source })?;
-    Ok(Bound { listener, addr, tls })
+    Ok(Bound {
+        listener,
+        addr,
+        tls,
+    })
 }

@@ -40,38 +40,92 @@ struct IdLabel {
     server_id: String,
 }
 
-/// All numbers of one member.
-pub(crate) struct Metrics {
-    registry: Registry,
-    has_leader: Gauge,
-    is_leader: Gauge,
-    leader_changes: Counter,
-    last_leader: AtomicU64,
-    pub(crate) proposals_pending: Gauge,
-    pub(crate) proposals_applied: Counter,
-    pub(crate) proposals_committed: Gauge,
-    pub(crate) proposals_failed: Counter,
-    pub(crate) wal_fsync: Histogram,
-    pub(crate) backend_commit: Histogram,
-    puts: Counter,
-    deletes: Counter,
-    txns: Counter,
-    pub(crate) ranges: Counter,
-    compactions: Counter,
-    lease_granted: Counter,
-    lease_revoked: Counter,
-    pub(crate) lease_renewed: Counter,
-    other: Counter,
-    pub(crate) db_size: Gauge,
-    pub(crate) db_size_in_use: Gauge,
-    pub(crate) keys: Gauge,
-    pub(crate) watchers: Gauge,
-    pub(crate) slow_watchers: Gauge,
-    pub(crate) watch_streams: Gauge,
-    pub(crate) current_revision: Gauge,
-    pub(crate) compact_revision: Gauge,
-    pub(crate) resident_bytes: Gauge,
-    pub(crate) handled: Family<Handled, Counter>,
+/// Makes a metric at its zero.
+trait Zero {
+    fn zero() -> Self;
+}
+
+impl Zero for Counter {
+    fn zero() -> Self {
+        Self::default()
+    }
+}
+
+impl Zero for Gauge {
+    fn zero() -> Self {
+        Self::default()
+    }
+}
+
+impl Zero for Family<Handled, Counter> {
+    fn zero() -> Self {
+        Self::default()
+    }
+}
+
+impl Zero for Histogram {
+    fn zero() -> Self {
+        // etcd: 1 ms to 8 s.
+        Self::new(exponential_buckets(0.001, 2.0, 14))
+    }
+}
+
+/// Declares the table once: field, kind, name, meaning. Counters get `_total`
+/// behind their name when written out.
+macro_rules! metrics {
+    ($($field:ident: $kind:ty = $name:literal, $help:literal;)*) => {
+        /// All numbers of one member.
+        pub(crate) struct Metrics {
+            registry: Registry,
+            last_leader: AtomicU64,
+            /// Counts what no dashboard asks for.
+            other: Counter,
+            $(pub(crate) $field: $kind,)*
+        }
+
+        impl Metrics {
+            pub(crate) fn new(version: &str, member_id: u64, quota: u64) -> Arc<Self> {
+                let mut registry = Registry::default();
+                fixed(&mut registry, version, member_id, quota);
+                $(
+                    let $field = <$kind>::zero();
+                    registry.register($name, $help, $field.clone());
+                )*
+                let other = Counter::default();
+                Arc::new(Self { registry, last_leader: AtomicU64::new(0), other, $($field,)* })
+            }
+        }
+    };
+}
+
+metrics! {
+    has_leader: Gauge = "etcd_server_has_leader", "Whether a leader is known";
+    is_leader: Gauge = "etcd_server_is_leader", "Whether this member leads";
+    leader_changes: Counter = "etcd_server_leader_changes_seen", "Changes of leader seen";
+    proposals_pending: Gauge = "etcd_server_proposals_pending", "Proposals waiting to be applied";
+    proposals_applied: Counter = "etcd_server_proposals_applied", "Proposals applied";
+    proposals_committed: Gauge = "etcd_server_proposals_committed_total", "Index of the last committed entry";
+    proposals_failed: Counter = "etcd_server_proposals_failed", "Proposals that got no answer";
+    wal_fsync: Histogram = "etcd_disk_wal_fsync_duration_seconds", "Latency of log syncs";
+    backend_commit: Histogram = "etcd_disk_backend_commit_duration_seconds", "Latency of write-backs";
+    puts: Counter = "etcd_debugging_mvcc_put", "Puts applied";
+    deletes: Counter = "etcd_debugging_mvcc_delete", "Deletes applied";
+    txns: Counter = "etcd_debugging_mvcc_txn", "Transactions applied";
+    ranges: Counter = "etcd_debugging_mvcc_range", "Ranges answered";
+    compactions: Counter = "etcd_debugging_mvcc_compactions", "Compactions applied";
+    lease_granted: Counter = "etcd_debugging_lease_granted", "Leases granted";
+    lease_revoked: Counter = "etcd_debugging_lease_revoked", "Leases revoked";
+    lease_renewed: Counter = "etcd_debugging_lease_renewed", "Leases renewed";
+    db_size: Gauge = "etcd_mvcc_db_total_size_in_bytes", "Bytes the store takes";
+    db_size_in_use: Gauge = "etcd_mvcc_db_total_size_in_use_in_bytes", "Bytes of it that are not garbage";
+    keys: Gauge = "etcd_debugging_mvcc_keys_total", "Live keys";
+    watchers: Gauge = "etcd_debugging_mvcc_watcher_total", "Watchers";
+    slow_watchers: Gauge = "etcd_debugging_mvcc_slow_watcher_total", "Watchers reading history";
+    watch_streams: Gauge = "etcd_debugging_mvcc_watch_stream_total", "Watch streams";
+    current_revision: Gauge = "etcd_debugging_mvcc_current_revision", "Revision of the store";
+    compact_revision: Gauge = "etcd_debugging_mvcc_compact_revision", "Compacted revision";
+    resident_bytes: Gauge = "process_resident_memory_bytes", "Resident memory";
+    handled: Family<Handled, Counter> = "grpc_server_handled", "Calls answered, streams begun";
 }
 
 impl fmt::Debug for Metrics {
@@ -80,57 +134,7 @@ impl fmt::Debug for Metrics {
     }
 }
 
-/// Registers a metric under a name and returns it.
-macro_rules! register {
-    ($registry:expr, $name:literal, $help:literal, $metric:expr) => {{
-        let metric = $metric;
-        $registry.register($name, $help, metric.clone());
-        metric
-    }};
-}
-
 impl Metrics {
-    pub(crate) fn new(version: &str, member_id: u64, quota: u64) -> Arc<Self> {
-        let mut r = Registry::default();
-        fixed(&mut r, version, member_id, quota);
-        // etcd: 1 ms to 8 s.
-        let seconds = || Histogram::new(exponential_buckets(0.001, 2.0, 14));
-        let mut metrics = Self {
-            has_leader: register!(r, "etcd_server_has_leader", "Whether a leader is known", Gauge::default()),
-            is_leader: register!(r, "etcd_server_is_leader", "Whether this member leads", Gauge::default()),
-            leader_changes: register!(r, "etcd_server_leader_changes_seen", "Changes of leader seen", Counter::default()),
-            last_leader: AtomicU64::new(0),
-            proposals_pending: register!(r, "etcd_server_proposals_pending", "Proposals waiting to be applied", Gauge::default()),
-            proposals_applied: register!(r, "etcd_server_proposals_applied", "Proposals applied", Counter::default()),
-            proposals_committed: register!(r, "etcd_server_proposals_committed_total", "Index of the last committed entry", Gauge::default()),
-            proposals_failed: register!(r, "etcd_server_proposals_failed", "Proposals that got no answer", Counter::default()),
-            wal_fsync: register!(r, "etcd_disk_wal_fsync_duration_seconds", "Latency of log syncs", seconds()),
-            backend_commit: register!(r, "etcd_disk_backend_commit_duration_seconds", "Latency of write-backs", seconds()),
-            puts: register!(r, "etcd_debugging_mvcc_put", "Puts applied", Counter::default()),
-            deletes: register!(r, "etcd_debugging_mvcc_delete", "Deletes applied", Counter::default()),
-            txns: register!(r, "etcd_debugging_mvcc_txn", "Transactions applied", Counter::default()),
-            ranges: register!(r, "etcd_debugging_mvcc_range", "Ranges answered", Counter::default()),
-            compactions: register!(r, "etcd_debugging_mvcc_compactions", "Compactions applied", Counter::default()),
-            lease_granted: register!(r, "etcd_debugging_lease_granted", "Leases granted", Counter::default()),
-            lease_revoked: register!(r, "etcd_debugging_lease_revoked", "Leases revoked", Counter::default()),
-            lease_renewed: register!(r, "etcd_debugging_lease_renewed", "Leases renewed", Counter::default()),
-            other: Counter::default(),
-            db_size: register!(r, "etcd_mvcc_db_total_size_in_bytes", "Bytes the store takes", Gauge::default()),
-            db_size_in_use: register!(r, "etcd_mvcc_db_total_size_in_use_in_bytes", "Bytes of it that are not garbage", Gauge::default()),
-            keys: register!(r, "etcd_debugging_mvcc_keys_total", "Live keys", Gauge::default()),
-            watchers: register!(r, "etcd_debugging_mvcc_watcher_total", "Watchers", Gauge::default()),
-            slow_watchers: register!(r, "etcd_debugging_mvcc_slow_watcher_total", "Watchers reading history", Gauge::default()),
-            watch_streams: register!(r, "etcd_debugging_mvcc_watch_stream_total", "Watch streams", Gauge::default()),
-            current_revision: register!(r, "etcd_debugging_mvcc_current_revision", "Revision of the store", Gauge::default()),
-            compact_revision: register!(r, "etcd_debugging_mvcc_compact_revision", "Compacted revision", Gauge::default()),
-            resident_bytes: register!(r, "process_resident_memory_bytes", "Resident memory", Gauge::default()),
-            handled: register!(r, "grpc_server_handled", "Calls answered, streams begun", Family::default()),
-            registry: Registry::default(),
-        };
-        metrics.registry = r;
-        Arc::new(metrics)
-    }
-
     /// Writes all numbers as text.
     pub(crate) fn text(&self) -> String {
         self.resident_bytes.set(resident_bytes().unwrap_or(0));
@@ -158,7 +162,9 @@ impl Metrics {
             Command::Compact(_) => &self.compactions,
             Command::LeaseGrant(_) => &self.lease_granted,
             Command::LeaseRevoke(_) => &self.lease_revoked,
-            Command::LeaseCheckpoint(_) | Command::AlarmActivate(_) | Command::AlarmDeactivate(_) => &self.other,
+            Command::LeaseCheckpoint(_)
+            | Command::AlarmActivate(_)
+            | Command::AlarmDeactivate(_) => &self.other,
         };
         counter.clone()
     }
@@ -167,14 +173,25 @@ impl Metrics {
 /// Registers what never changes.
 fn fixed(registry: &mut Registry, version: &str, member_id: u64, quota: u64) {
     let server = Family::<VersionLabel, Gauge>::default();
-    server.get_or_create(&VersionLabel { server_version: version.to_owned() }).set(1);
+    server
+        .get_or_create(&VersionLabel {
+            server_version: version.to_owned(),
+        })
+        .set(1);
     registry.register("etcd_server_version", "Version of the API served", server);
     let id = Family::<IdLabel, Gauge>::default();
-    id.get_or_create(&IdLabel { server_id: format!("{member_id:x}") }).set(1);
+    id.get_or_create(&IdLabel {
+        server_id: format!("{member_id:x}"),
+    })
+    .set(1);
     registry.register("etcd_server_id", "Id of this member", id);
     let bytes = Gauge::<i64>::default();
     bytes.set(i64::try_from(quota).unwrap_or(i64::MAX));
-    registry.register("etcd_server_quota_backend_bytes", "Bytes the store may take", bytes);
+    registry.register(
+        "etcd_server_quota_backend_bytes",
+        "Bytes the store may take",
+        bytes,
+    );
 }
 
 /// Reads resident memory from the kernel; the page size is 4 KiB wherever this runs.

@@ -15,7 +15,10 @@ pub struct RpcError {
 
 impl From<mvcc::Error> for RpcError {
     fn from(error: mvcc::Error) -> Self {
-        Self { code: error.code(), message: error.to_string() }
+        Self {
+            code: error.code(),
+            message: error.to_string(),
+        }
     }
 }
 

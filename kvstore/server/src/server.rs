@@ -39,9 +39,16 @@ impl Server {
         let thread = thread::Builder::new()
             .name("kvstore".to_owned())
             .spawn(move || run(config, tell))
-            .map_err(|source| StartError::System { what: "the member's thread", source })?;
+            .map_err(|source| StartError::System {
+                what: "the member's thread",
+                source,
+            })?;
         let started = told.await.unwrap_or(Err(StartError::Stopped));
-        let Started { client_addrs, handle, ended } = match started {
+        let Started {
+            client_addrs,
+            handle,
+            ended,
+        } = match started {
             Ok(started) => started,
             Err(error) => {
                 // It has nothing left to do but return, and frees the directory.
@@ -78,7 +85,10 @@ pub struct Running {
 impl Running {
     /// Stops serving, brings everything to disk and returns when it is there.
     pub async fn shutdown(mut self) {
-        self.handle.shared.write_back_at_end.store(true, std::sync::atomic::Ordering::Release);
+        self.handle
+            .shared
+            .write_back_at_end
+            .store(true, std::sync::atomic::Ordering::Release);
         self.handle.shared.stop.cancel();
         self.wait().await;
     }
@@ -111,11 +121,16 @@ struct Started {
 
 /// The member's thread: everything from opening its files to closing them.
 fn run(config: Config, tell: oneshot::Sender<Result<Started, StartError>>) {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build();
     let runtime = match runtime {
         Ok(runtime) => runtime,
         Err(source) => {
-            let _gone = tell.send(Err(StartError::System { what: "the member's runtime", source }));
+            let _gone = tell.send(Err(StartError::System {
+                what: "the member's runtime",
+                source,
+            }));
             return;
         }
     };
@@ -128,7 +143,13 @@ fn run(config: Config, tell: oneshot::Sender<Result<Started, StartError>>) {
             return;
         }
     };
-    let Open { shared, listeners, clients, threads, dir } = open;
+    let Open {
+        shared,
+        listeners,
+        clients,
+        threads,
+        dir,
+    } = open;
     runtime.block_on(async {
         let handle = Handle { shared: Arc::clone(&shared) };
         lead(&shared).await;
@@ -160,7 +181,9 @@ fn run(config: Config, tell: oneshot::Sender<Result<Started, StartError>>) {
 /// Takes turns until this member leads and has applied its whole log.
 async fn lead(shared: &Shared) {
     loop {
-        let leads = shared.with(|core| core.member.leads_alone()).unwrap_or(true);
+        let leads = shared
+            .with(|core| core.member.leads_alone())
+            .unwrap_or(true);
         if leads {
             return;
         }
@@ -183,30 +206,55 @@ impl Open {
     fn all(config: Config) -> Result<Self, StartError> {
         let mut bound = listen::bind("listen-client-urls", &config.listen_client_urls)?;
         let clients = bound.len();
-        bound.extend(listen::bind("listen-metrics-urls", &config.listen_metrics_urls)?);
+        bound.extend(listen::bind(
+            "listen-metrics-urls",
+            &config.listen_metrics_urls,
+        )?);
         let acceptor = config.client_tls.as_ref().map(tls::acceptor).transpose()?;
         let mut listeners = Vec::new();
         for bound in bound {
             let tls = if bound.tls { acceptor.clone() } else { None };
             if bound.tls && tls.is_none() {
                 let reason = "an https URL needs --cert-file and --key-file".to_owned();
-                return Err(StartError::Flag { flag: "listen-client-urls", reason });
+                return Err(StartError::Flag {
+                    flag: "listen-client-urls",
+                    reason,
+                });
             }
             listeners.push((bound, tls));
         }
         let urls: Vec<String> = listeners[..clients]
             .iter()
-            .map(|(bound, _)| format!("{}://{}", if bound.tls { "https" } else { "http" }, bound.addr))
+            .map(|(bound, _)| {
+                format!(
+                    "{}://{}",
+                    if bound.tls { "https" } else { "http" },
+                    bound.addr
+                )
+            })
             .collect();
-        let ids = identity::lone_member(&config.initial_advertise_peer_urls, &config.initial_cluster_token);
+        let ids = identity::lone_member(
+            &config.initial_advertise_peer_urls,
+            &config.initial_cluster_token,
+        );
         let dir = DataDir::open(&config.data_dir)?;
         let advertised = config.advertise_client_urls.clone();
         let metrics = Metrics::new(API_VERSION, ids.member, config.quota_backend_bytes);
         let shared = Arc::new(Shared::new(config, ids, metrics));
-        let advertised = if advertised.is_empty() { urls } else { advertised };
+        let advertised = if advertised.is_empty() {
+            urls
+        } else {
+            advertised
+        };
         let _first = shared.client_urls.set(advertised);
         let threads = open_core(&shared, &dir)?;
-        Ok(Self { shared, listeners, clients, threads, dir })
+        Ok(Self {
+            shared,
+            listeners,
+            clients,
+            threads,
+            dir,
+        })
     }
 }
 
@@ -215,9 +263,15 @@ fn open_core(shared: &Arc<Shared>, dir: &DataDir) -> Result<Threads, StartError>
     let config = &shared.config;
     let rows = Rows::open(&dir.rows())?;
     let machine = open_machine(config, &rows)?;
-    let identity = Identity { cluster_id: shared.ids.cluster, member_id: shared.ids.member };
-    let options = Options { identity, segment_bytes: config.wal_segment_bytes };
-    let (wal, replayed) = Wal::open(Arc::new(RealDisk), &dir.wal(), options)?;
+    let identity = Identity {
+        cluster_id: shared.ids.cluster,
+        member_id: shared.ids.member,
+    };
+    let options = Options {
+        identity,
+        segment_bytes: config.wal_segment_bytes,
+    };
+    let (wal, replayed) = Wal::open(Arc::new(RealDisk), &dir.wal(), options).map_err(foreign)?;
     let applied = machine.applied_index();
     tracing::info!(
         revision = machine.revision(),
@@ -226,15 +280,26 @@ fn open_core(shared: &Arc<Shared>, dir: &DataDir) -> Result<Threads, StartError>
         "opened the store",
     );
     check_entries(config, &replayed.recovered, applied)?;
-    let member = Member::new(member_config(shared, applied), replayed.recovered)
-        .map_err(|source| StartError::Member { dir: config.data_dir.clone(), source })?;
+    let member =
+        Member::new(member_config(shared, applied), replayed.recovered).map_err(|source| {
+            StartError::Member {
+                dir: config.data_dir.clone(),
+                source,
+            }
+        })?;
 
     let reporter = Arc::clone(shared);
     let report: Report = Arc::new(move |done| reporter.report(done));
     let (log, log_jobs) = mpsc::channel();
     let (rows_sender, rows_jobs) = mpsc::channel();
     let metrics = &shared.metrics;
-    let log_thread = threads::start_log(wal, log_jobs, log.clone(), Arc::clone(&report), Arc::clone(metrics))?;
+    let log_thread = threads::start_log(
+        wal,
+        log_jobs,
+        log.clone(),
+        Arc::clone(&report),
+        Arc::clone(metrics),
+    )?;
     let rows_thread = threads::start_rows(rows.clone(), rows_jobs, report, Arc::clone(metrics))?;
     let mut core = Core::new(
         Parts {
@@ -252,21 +317,50 @@ fn open_core(shared: &Arc<Shared>, dir: &DataDir) -> Result<Threads, StartError>
     // Nobody else can: a lone voter need not wait for an election timeout.
     core.step(Input::Campaign, now);
     shared.install(core);
-    Ok(Threads { log, rows_sender, log_thread, rows_thread, rows })
+    Ok(Threads {
+        log,
+        rows_sender,
+        log_thread,
+        rows_thread,
+        rows,
+    })
+}
+
+/// Names the flags when a directory belongs to another member.
+fn foreign(error: disk::DiskError) -> StartError {
+    match error {
+        disk::DiskError::OtherMember { .. } => StartError::Flag {
+            flag: "data-dir",
+            reason: format!(
+                "{error}; use another directory, or the --initial-advertise-peer-urls and \
+                 --initial-cluster-token it was made with"
+            ),
+        },
+        other => other.into(),
+    }
 }
 
 fn open_machine(config: &Config, rows: &Rows) -> Result<StateMachine, StartError> {
     let machine_config = mvcc::Config {
         // etcd: lease, minLeaseTTL = ceil(3 * election ticks / 2 * heartbeat).
-        lease_ttl_min: i64::try_from((config.election_timeout * 3 / 2).as_millis().div_ceil(1000)).unwrap_or(2),
+        lease_ttl_min: i64::try_from((config.election_timeout * 3 / 2).as_millis().div_ceil(1000))
+            .unwrap_or(2),
         ..mvcc::Config::default()
     };
-    StateMachine::open(Box::new(rows.clone()), machine_config)
-        .map_err(|source| StartError::Backend { dir: config.data_dir.clone(), source })
+    StateMachine::open(Box::new(rows.clone()), machine_config).map_err(|source| {
+        StartError::Backend {
+            dir: config.data_dir.clone(),
+            source,
+        }
+    })
 }
 
 /// Refuses a log with an entry this version cannot read, before anything is applied.
-fn check_entries(config: &Config, recovered: &member::Recovered, applied: u64) -> Result<(), StartError> {
+fn check_entries(
+    config: &Config,
+    recovered: &member::Recovered,
+    applied: u64,
+) -> Result<(), StartError> {
     for entry in &recovered.entries {
         if entry.index > applied && !entry.data.is_empty() {
             mvcc::Proposal::decode(entry.data.clone()).map_err(|source| StartError::Entry {
@@ -314,7 +408,10 @@ impl Threads {
         let _panicked = self.log_thread.join();
         let _panicked = self.rows_thread.join();
         let Some(mut core) = core else { return };
-        if shared.write_back_at_end.load(std::sync::atomic::Ordering::Acquire) {
+        if shared
+            .write_back_at_end
+            .load(std::sync::atomic::Ordering::Acquire)
+        {
             core.settle_reports(shared.reported());
             if let Err(error) = write_everything_back(&mut core.machine, &self.rows) {
                 // The log has it all; the next start replays it.

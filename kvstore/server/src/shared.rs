@@ -47,7 +47,9 @@ pub(crate) struct Shared {
 
 impl fmt::Debug for Shared {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Shared").field("ids", &self.ids).finish_non_exhaustive()
+        f.debug_struct("Shared")
+            .field("ids", &self.ids)
+            .finish_non_exhaustive()
     }
 }
 

@@ -53,11 +53,20 @@ pub(crate) fn start_log(
     report: Report,
     metrics: Arc<Metrics>,
 ) -> Result<thread::JoinHandle<()>, StartError> {
-    let mut thread = LogThread { wal, jobs, again, report, metrics };
+    let mut thread = LogThread {
+        wal,
+        jobs,
+        again,
+        report,
+        metrics,
+    };
     thread::Builder::new()
         .name("kv-log".to_owned())
         .spawn(move || thread.run())
-        .map_err(|source| StartError::System { what: "the log thread", source })
+        .map_err(|source| StartError::System {
+            what: "the log thread",
+            source,
+        })
 }
 
 struct LogThread {
@@ -91,7 +100,9 @@ impl LogThread {
         while let Some(job) = next {
             match job {
                 LogJob::Write(persist) => {
-                    let queued = self.wal.append(persist.hard_state.as_ref(), &persist.entries);
+                    let queued = self
+                        .wal
+                        .append(persist.hard_state.as_ref(), &persist.entries);
                     or_die(queued);
                     sync |= persist.must_sync;
                     if persist.report {
@@ -106,14 +117,20 @@ impl LogThread {
                 }
             }
             taken += 1;
-            next = if taken < WRITES_PER_SYNC_MAX { self.jobs.try_recv().ok() } else { None };
+            next = if taken < WRITES_PER_SYNC_MAX {
+                self.jobs.try_recv().ok()
+            } else {
+                None
+            };
         }
         let began = Instant::now();
         // What waits for a report waits for the disk, whatever it is.
         let sync = sync || number.is_some() || stop;
         or_die(self.wal.flush(sync));
         if sync {
-            self.metrics.wal_fsync.observe(began.elapsed().as_secs_f64());
+            self.metrics
+                .wal_fsync
+                .observe(began.elapsed().as_secs_f64());
         }
         if let Some(number) = number {
             (self.report)(Done::LogSynced(number));
@@ -126,11 +143,13 @@ impl LogThread {
 
     fn make_spare(&self, mut job: SpareJob) {
         let again = self.again.clone();
-        let made = thread::Builder::new().name("kv-log-spare".to_owned()).spawn(move || {
-            job.run();
-            // The log thread may have ended; then nobody needs the segment.
-            let _ended = again.send(LogJob::Spare(job));
-        });
+        let made = thread::Builder::new()
+            .name("kv-log-spare".to_owned())
+            .spawn(move || {
+                job.run();
+                // The log thread may have ended; then nobody needs the segment.
+                let _ended = again.send(LogJob::Spare(job));
+            });
         if let Err(error) = made {
             tracing::warn!(%error, "cannot make a log segment ahead: no thread");
         }
@@ -161,12 +180,17 @@ pub(crate) fn start_rows(
             if let Err(error) = rows.flush() {
                 fatal("rows", &error.to_string());
             }
-            metrics.backend_commit.observe(began.elapsed().as_secs_f64());
+            metrics
+                .backend_commit
+                .observe(began.elapsed().as_secs_f64());
             report(Done::RowsDurable(batch.applied_index));
         }
     };
     thread::Builder::new()
         .name("kv-rows".to_owned())
         .spawn(run)
-        .map_err(|source| StartError::System { what: "the rows thread", source })
+        .map_err(|source| StartError::System {
+            what: "the rows thread",
+            source,
+        })
 }

@@ -19,13 +19,17 @@ pub(crate) fn acceptor(tls: &ClientTls) -> Result<TlsAcceptor, StartError> {
         Some(path) => {
             let mut roots = RootCertStore::empty();
             for certificate in certificates(path)? {
-                roots.add(certificate).map_err(|error| failed(path, &error))?;
+                roots
+                    .add(certificate)
+                    .map_err(|error| failed(path, &error))?;
             }
             let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider);
-            builder.with_client_cert_verifier(verifier.build().map_err(|error| failed(path, &error))?)
+            builder
+                .with_client_cert_verifier(verifier.build().map_err(|error| failed(path, &error))?)
         }
     };
-    let key = PrivateKeyDer::from_pem_file(&tls.key_file).map_err(|error| failed(&tls.key_file, &error))?;
+    let key = PrivateKeyDer::from_pem_file(&tls.key_file)
+        .map_err(|error| failed(&tls.key_file, &error))?;
     let mut config = builder
         .with_single_cert(certificates(&tls.cert_file)?, key)
         .map_err(|error| failed(&tls.cert_file, &error))?;

@@ -35,7 +35,9 @@ pub(crate) struct Session {
 
 impl fmt::Debug for Session {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Session").field("stream", &self.stream).finish_non_exhaustive()
+        f.debug_struct("Session")
+            .field("stream", &self.stream)
+            .finish_non_exhaustive()
     }
 }
 
@@ -45,7 +47,12 @@ impl Session {
         let opened = shared.with(|core| core.open_stream());
         let closed = AtomicBool::new(opened.is_err());
         let (stream, signal) = opened.unwrap_or_default();
-        Arc::new(Self { shared: Arc::clone(shared), stream, signal, closed })
+        Arc::new(Self {
+            shared: Arc::clone(shared),
+            stream,
+            signal,
+            closed,
+        })
     }
 
     pub(crate) fn create(&self, create: WatchCreate) {
@@ -80,7 +87,9 @@ impl Session {
 
     /// Takes what is ready; none at the end of the stream.
     fn poll(&self) -> Option<mvcc::watch::Polled> {
-        let polled = self.shared.with(|core| core.hub.poll(self.stream, &core.machine, EVENTS_PER_POLL));
+        let polled = self
+            .shared
+            .with(|core| core.hub.poll(self.stream, &core.machine, EVENTS_PER_POLL));
         match polled {
             Ok(Ok(polled)) => Some(polled),
             Ok(Err(error)) => fatal("watch", &error.to_string()),
@@ -98,24 +107,27 @@ impl Drop for Session {
 /// Reads a session's replies in order.
 pub(crate) fn replies(session: Arc<Session>) -> BoxStream<'static, WatchReply> {
     let state = (session, VecDeque::new());
-    futures::stream::unfold(state, |(session, mut ready): (Arc<Session>, VecDeque<WatchReply>)| async move {
-        loop {
-            if let Some(reply) = ready.pop_front() {
-                return Some((reply, (session, ready)));
-            }
-            // Looked at first, so that what was asked before closing is answered.
-            let closed = session.closed.load(Ordering::Acquire);
-            let polled = session.poll()?;
-            let more = polled.more;
-            ready.extend(polled.replies);
-            if ready.is_empty() && !more {
-                if closed {
-                    return None;
+    futures::stream::unfold(
+        state,
+        |(session, mut ready): (Arc<Session>, VecDeque<WatchReply>)| async move {
+            loop {
+                if let Some(reply) = ready.pop_front() {
+                    return Some((reply, (session, ready)));
                 }
-                session.signal.notified().await;
+                // Looked at first, so that what was asked before closing is answered.
+                let closed = session.closed.load(Ordering::Acquire);
+                let polled = session.poll()?;
+                let more = polled.more;
+                ready.extend(polled.replies);
+                if ready.is_empty() && !more {
+                    if closed {
+                        return None;
+                    }
+                    session.signal.notified().await;
+                }
             }
-        }
-    })
+        },
+    )
     .boxed()
 }
 
@@ -129,7 +141,9 @@ pub struct WatchStream {
 
 impl fmt::Debug for WatchStream {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("WatchStream").field("session", &self.session).finish_non_exhaustive()
+        f.debug_struct("WatchStream")
+            .field("session", &self.session)
+            .finish_non_exhaustive()
     }
 }
 
@@ -138,7 +152,11 @@ impl WatchStream {
         let session = Session::open(shared);
         session.create(create);
         let replies = replies(Arc::clone(&session));
-        Self { session, replies, ended: false }
+        Self {
+            session,
+            replies,
+            ended: false,
+        }
     }
 
     /// Asks for a progress reply (`watch_id` -1) that comes after every event up

@@ -431,6 +431,21 @@ mod tests {
     }
 
     #[test]
+    fn the_first_file_wins() {
+        let file =
+            |name: &str, server: &str| Kubeconfig::single(name, server, b"CA", User::token("t"));
+        let mut merged = file("a", "https://first");
+        merged.merge(file("a", "https://second"));
+        merged.merge(file("b", "https://third"));
+        assert_eq!(merged.client_config(None).unwrap().server, "https://first");
+        let third = merged.client_config(Some("b")).unwrap();
+        assert_eq!(
+            (third.server.as_str(), third.token.as_deref()),
+            ("https://third", Some("t"))
+        );
+    }
+
+    #[test]
     fn missing_names_are_named() {
         let file = Kubeconfig::parse("current-context: prod\n").unwrap();
         let error = file.client_config(None).unwrap_err().to_string();

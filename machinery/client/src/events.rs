@@ -8,7 +8,7 @@ pub mod correlator;
 
 use std::collections::VecDeque;
 use std::fmt;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ use serde_json::json;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep};
 
-use self::correlator::{Correlator, Decision, EventKey};
+use self::correlator::{Correlated, Correlator, Decision, EventKey};
 use crate::client::Client;
 use crate::client::params::Patch;
 use crate::error::{Error, Result};
@@ -54,13 +54,14 @@ impl EventType {
 }
 
 /// Takes events of one component. A clone feeds the same queue.
-#[derive(Clone)]
 pub struct EventRecorder {
     shared: Arc<Shared>,
 }
 
 struct Shared {
     queue: Mutex<VecDeque<Recorded>>,
+    /// Counts the recorders that can still feed the queue.
+    recorders: AtomicUsize,
     wake: Notify,
     dropped: AtomicU64,
     unwritten: AtomicU64,
@@ -83,6 +84,7 @@ impl EventRecorder {
     pub fn new(client: Client, component: &str, host: Option<&str>) -> Self {
         let shared = Arc::new(Shared {
             queue: Mutex::new(VecDeque::new()),
+            recorders: AtomicUsize::new(1),
             wake: Notify::new(),
             dropped: AtomicU64::new(0),
             unwritten: AtomicU64::new(0),
@@ -147,10 +149,20 @@ impl EventRecorder {
     }
 }
 
+impl Clone for EventRecorder {
+    fn clone(&self) -> Self {
+        self.shared.recorders.fetch_add(1, Ordering::Relaxed);
+        Self {
+            shared: Arc::clone(&self.shared),
+        }
+    }
+}
+
 impl Drop for EventRecorder {
     fn drop(&mut self) {
-        // Lets the writer notice that it is alone.
-        self.shared.wake.notify_one();
+        if self.shared.recorders.fetch_sub(1, Ordering::Release) == 1 {
+            self.shared.wake.notify_one();
+        }
     }
 }
 
@@ -196,7 +208,7 @@ impl Writer {
                     self.write(recorded).await;
                     shared.unwritten.fetch_sub(1, Ordering::Relaxed);
                 }
-                None if Arc::strong_count(&shared) == 1 => return,
+                None if shared.recorders.load(Ordering::Acquire) == 0 => return,
                 None => shared.wake.notified().await,
             }
         }
@@ -209,9 +221,9 @@ impl Writer {
             reason: recorded.reason.clone(),
             message: recorded.message.clone(),
         };
-        let decision = self.correlator.correlate(&key, self.origin.elapsed());
+        let correlated = self.correlator.correlate(&key, self.origin.elapsed());
         for _ in 0..WRITE_ATTEMPTS {
-            match self.attempt(&recorded, &key, &decision).await {
+            match self.attempt(&recorded, &correlated).await {
                 Ok(()) => return,
                 // The server understood and refused (a namespace that goes away, an
                 // object that is not valid): trying again changes nothing.
@@ -227,14 +239,10 @@ impl Writer {
         tracing::warn!(reason = recorded.reason, "event given up");
     }
 
-    async fn attempt(
-        &mut self,
-        recorded: &Recorded,
-        key: &EventKey,
-        decision: &Decision,
-    ) -> Result<()> {
+    async fn attempt(&mut self, recorded: &Recorded, correlated: &Correlated) -> Result<()> {
         let ns = recorded.about.namespace.as_deref().unwrap_or("default");
-        match decision {
+        let key = &correlated.identity;
+        match &correlated.decision {
             Decision::Drop => Ok(()),
             Decision::Count {
                 name,

@@ -39,6 +39,12 @@ const HTTP2_PING_INTERVAL: Duration = Duration::from_secs(30);
 /// Bounds the wait for a ping's answer; beyond it the connection is closed and all
 /// its watches end (client-go: 15 s).
 const HTTP2_PING_TIMEOUT: Duration = Duration::from_secs(15);
+/// Bounds what the server may send ahead on one stream; then it waits for us. Fixed,
+/// because an adaptive window costs a ping with every answer.
+const HTTP2_STREAM_WINDOW: u32 = 2 << 20;
+/// Bounds what the server may send ahead on all streams together. Watches read at
+/// once what comes, so none can take all of it for long.
+const HTTP2_CONNECTION_WINDOW: u32 = 16 << 20;
 /// Bounds how long an unused connection is kept.
 const POOL_IDLE_TIMEOUT: Duration = Duration::from_secs(90);
 
@@ -93,7 +99,8 @@ impl Transport {
             .timer(TokioTimer::new())
             .pool_timer(TokioTimer::new())
             .pool_idle_timeout(POOL_IDLE_TIMEOUT)
-            .http2_adaptive_window(true)
+            .http2_initial_stream_window_size(HTTP2_STREAM_WINDOW)
+            .http2_initial_connection_window_size(HTTP2_CONNECTION_WINDOW)
             .http2_keep_alive_interval(HTTP2_PING_INTERVAL)
             .http2_keep_alive_timeout(HTTP2_PING_TIMEOUT)
             .build(connector);

@@ -9,6 +9,7 @@
 //! Deliberately absent: any kind. This crate does not know what a Pod is, has
 //! no clock, no file, no socket, and depends on no other crate of the workspace.
 
+pub mod field_error;
 pub mod fields;
 pub mod gvk;
 pub mod intstr;
@@ -23,9 +24,10 @@ pub mod status;
 pub mod time;
 pub mod value;
 
+pub use field_error::FieldError;
 pub use fields::FieldSelector;
 pub use gvk::{GroupResource, GroupVersion, GroupVersionKind, GroupVersionResource};
 pub use labels::LabelSelector;
 pub use object::{Object, ObjectMeta, ResourceVersion};
 pub use owner::OwnerReference;
-pub use status::{Cause, FieldError, Reason, Status};
+pub use status::{Cause, Reason, Status};

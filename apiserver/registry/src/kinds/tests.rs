@@ -1,3 +1,5 @@
+//! Tests of the descriptors, the rows and the conversions of all kinds.
+
 use std::collections::BTreeSet;
 
 use jiff::Timestamp;

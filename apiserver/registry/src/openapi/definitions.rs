@@ -198,7 +198,7 @@ fn ty(version: Version, ty: &Type) -> Map<String, Value> {
         Type::Any => json!({}),
         Type::String => json!({"type": "string"}),
         Type::Byte => json!({"type": "string", "format": "byte"}),
-        Type::DateTime => json!({"type": "string", "format": "date-time"}),
+        Type::DateTime | Type::MicroTime => json!({"type": "string", "format": "date-time"}),
         Type::Int32 => json!({"type": "integer", "format": "int32"}),
         Type::Int64 => json!({"type": "integer", "format": "int64"}),
         Type::Number => json!({"type": "number", "format": "double"}),

@@ -1,3 +1,5 @@
+//! Tests that the documents hold together and hold what clients look for.
+
 use serde_json::json;
 
 use super::*;

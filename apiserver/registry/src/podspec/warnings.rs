@@ -13,15 +13,27 @@ use crate::validate::items;
 const RENAMED_LABELS: [(&str, &str, &str); 4] = [
     ("beta.kubernetes.io/arch", "v1.14", "kubernetes.io/arch"),
     ("beta.kubernetes.io/os", "v1.14", "kubernetes.io/os"),
-    ("failure-domain.beta.kubernetes.io/region", "v1.17", "topology.kubernetes.io/region"),
-    ("failure-domain.beta.kubernetes.io/zone", "v1.17", "topology.kubernetes.io/zone"),
+    (
+        "failure-domain.beta.kubernetes.io/region",
+        "v1.17",
+        "topology.kubernetes.io/region",
+    ),
+    (
+        "failure-domain.beta.kubernetes.io/zone",
+        "v1.17",
+        "topology.kubernetes.io/zone",
+    ),
 ];
 
 /// Returns the warnings about a specification; `path` is where it stands.
 pub fn spec(spec: &Value, path: &str) -> Vec<String> {
     let mut found = Vec::new();
     for (label, since, instead) in RENAMED_LABELS {
-        if spec.get("nodeSelector").and_then(|s| s.get(label)).is_some() {
+        if spec
+            .get("nodeSelector")
+            .and_then(|s| s.get(label))
+            .is_some()
+        {
             found.push(format!(
                 "{path}.nodeSelector[{label}]: deprecated since {since}; use {instead:?} instead"
             ));
@@ -52,7 +64,9 @@ fn container(container: &Value, path: &str, found: &mut Vec<String>) {
         }
     }
     for kind in ["limits", "requests"] {
-        let Some(resources) = container.get("resources").and_then(|r| r.get(kind)) else { continue };
+        let Some(resources) = container.get("resources").and_then(|r| r.get(kind)) else {
+            continue;
+        };
         for name in ["memory", "ephemeral-storage"] {
             let quantity = resources.get(name).map(Quantity::from_value);
             if let Some(Ok(quantity)) = quantity

@@ -1,3 +1,5 @@
+//! Tests of what every write goes through, with the words users see.
+
 use serde_json::json;
 
 use super::*;

@@ -8,7 +8,10 @@ use std::path::{Path, PathBuf};
 use super::PkiError;
 
 fn io(path: &Path, source: std::io::Error) -> PkiError {
-    PkiError::Io { path: path.to_owned(), source }
+    PkiError::Io {
+        path: path.to_owned(),
+        source,
+    }
 }
 
 /// Creates a directory that only its owner may enter.

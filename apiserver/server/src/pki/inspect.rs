@@ -38,11 +38,20 @@ impl Facts {
             a.as_str().unwrap_or_default().to_owned()
         };
         let names = match cert.subject_alternative_name() {
-            Ok(Some(san)) => san.value.general_names.iter().filter_map(name_text).collect(),
+            Ok(Some(san)) => san
+                .value
+                .general_names
+                .iter()
+                .filter_map(name_text)
+                .collect(),
             _ => Vec::new(),
         };
         Some(Self {
-            common_name: subject.iter_common_name().next().map(text).unwrap_or_default(),
+            common_name: subject
+                .iter_common_name()
+                .next()
+                .map(text)
+                .unwrap_or_default(),
             organizations: subject.iter_organization().map(text).collect(),
             subject: subject.as_raw().to_vec(),
             issuer: cert.issuer().as_raw().to_vec(),

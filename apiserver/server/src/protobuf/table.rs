@@ -68,7 +68,12 @@ fn parse(text: &'static str) -> Messages {
             ["F", number, repeated, ty, name] => {
                 if let (Ok(number), Some(fields)) = (number.parse(), messages.get_mut(current)) {
                     let repeated = *repeated == "r";
-                    fields.push(Field { number, repeated, wire: wire(ty), name });
+                    fields.push(Field {
+                        number,
+                        repeated,
+                        wire: wire(ty),
+                        name,
+                    });
                 }
             }
             _ => {}

@@ -28,7 +28,14 @@ fn varint(mut n: u64) -> Vec<u8> {
 
 fn envelope(api_version: &str, kind: &str, raw: &[u8]) -> Vec<u8> {
     let type_meta = [field(1, api_version.as_bytes()), field(2, kind.as_bytes())].concat();
-    [MAGIC.to_vec(), field(1, &type_meta), field(2, raw), field(3, b""), field(4, b"")].concat()
+    [
+        MAGIC.to_vec(),
+        field(1, &type_meta),
+        field(2, raw),
+        field(3, b""),
+        field(4, b""),
+    ]
+    .concat()
 }
 
 /// Recorded from `kubectl create deployment web --image=nginx -- sleep 3600`
@@ -50,10 +57,19 @@ fn reads_what_kubectl_sends() {
         .map(|i| u8::from_str_radix(&hex[i..i + 2], 16).unwrap())
         .collect();
     let value = decode(&bytes, "Deployment").unwrap();
-    assert_eq!((&value["apiVersion"], &value["kind"]), (&json!("apps/v1"), &json!("Deployment")));
-    assert_eq!(value["metadata"], json!({"name": "web", "labels": {"app": "web"}}));
+    assert_eq!(
+        (&value["apiVersion"], &value["kind"]),
+        (&json!("apps/v1"), &json!("Deployment"))
+    );
+    assert_eq!(
+        value["metadata"],
+        json!({"name": "web", "labels": {"app": "web"}})
+    );
     assert_eq!(value["spec"]["replicas"], 1);
-    assert_eq!(value["spec"]["selector"], json!({"matchLabels": {"app": "web"}}));
+    assert_eq!(
+        value["spec"]["selector"],
+        json!({"matchLabels": {"app": "web"}})
+    );
     let container = &value["spec"]["template"]["spec"]["containers"][0];
     assert_eq!(
         container,
@@ -85,9 +101,28 @@ fn reads_every_form_of_field() {
                 "creationTimestamp": "2026-01-01T00:00:00Z"}})
     );
     // Embedded handlers, quantities, int-or-string.
-    let probe = [field(1, &field(2, &[field(1, b"/"), field(2, &[number(1, 1), field(3, b"http")].concat())].concat())), number(2, 0)].concat();
+    let probe = [
+        field(
+            1,
+            &field(
+                2,
+                &[
+                    field(1, b"/"),
+                    field(2, &[number(1, 1), field(3, b"http")].concat()),
+                ]
+                .concat(),
+            ),
+        ),
+        number(2, 0),
+    ]
+    .concat();
     let limits = [field(1, b"cpu"), field(2, &field(1, b"500m"))].concat();
-    let container = [field(1, b"c"), field(10, &probe), field(8, &field(1, &limits))].concat();
+    let container = [
+        field(1, b"c"),
+        field(10, &probe),
+        field(8, &field(1, &limits)),
+    ]
+    .concat();
     let raw = field(2, &field(2, &container));
     let value = decode(&envelope("v1", "Pod", &raw), "Pod").unwrap();
     assert_eq!(
@@ -109,7 +144,10 @@ fn refuses_hostile_bodies_at_once() {
         // Cut anywhere, it is refused or is a shorter message, never a panic.
         let _ = decode(&whole[..cut], "Pod");
     }
-    assert_eq!(decode(&[MAGIC, &[0x12, 0xff, 0xff][..]].concat(), "Pod"), Err(DecodeError::Malformed));
+    assert_eq!(
+        decode(&[MAGIC, &[0x12, 0xff, 0xff][..]].concat(), "Pod"),
+        Err(DecodeError::Malformed)
+    );
     assert!(matches!(
         decode(&envelope("v9", "Pod", b""), "Pod"),
         Err(DecodeError::UnknownType(..))

@@ -35,8 +35,8 @@ impl<'a> Reader<'a> {
             0 => Scalar::Number(self.varint()?),
             1 => Scalar::Fixed(self.fixed::<8>().map(u64::from_le_bytes)?),
             2 => {
-                let length = usize::try_from(self.varint()?)
-                    .map_err(|_ignored| DecodeError::Malformed)?;
+                let length =
+                    usize::try_from(self.varint()?).map_err(|_ignored| DecodeError::Malformed)?;
                 Scalar::Bytes(self.take(length)?)
             }
             5 => Scalar::Fixed(self.fixed::<4>().map(u32::from_le_bytes)?.into()),
@@ -59,7 +59,9 @@ impl<'a> Reader<'a> {
     }
 
     fn fixed<const N: usize>(&mut self) -> Result<[u8; N], DecodeError> {
-        self.take(N)?.try_into().map_err(|_ignored| DecodeError::Malformed)
+        self.take(N)?
+            .try_into()
+            .map_err(|_ignored| DecodeError::Malformed)
     }
 
     fn take(&mut self, length: usize) -> Result<&'a [u8], DecodeError> {

@@ -66,7 +66,10 @@ impl ClientTrust {
         let Some((leaf, intermediates)) = chain.and_then(<[_]>::split_first) else {
             return Peer::Anonymous;
         };
-        if let Err(e) = self.verifier.verify_client_cert(leaf, intermediates, UnixTime::now()) {
+        if let Err(e) = self
+            .verifier
+            .verify_client_cert(leaf, intermediates, UnixTime::now())
+        {
             tracing::debug!(error = %e, "client certificate refused");
             return Peer::BadCertificate;
         }
@@ -86,8 +89,11 @@ pub fn server_config(
     trust: &ClientTrust,
 ) -> Result<Arc<rustls::ServerConfig>, TlsError> {
     let chain = certificates("serving certificate", &identity.cert_pem)?;
-    let key = PrivateKeyDer::from_pem_slice(identity.key_pem.as_bytes())
-        .map_err(|e| TlsError::Pem { what: "serving key", reason: e.to_string() })?;
+    let key =
+        PrivateKeyDer::from_pem_slice(identity.key_pem.as_bytes()).map_err(|e| TlsError::Pem {
+            what: "serving key",
+            reason: e.to_string(),
+        })?;
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let mut config = rustls::ServerConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()?
@@ -105,8 +111,11 @@ pub fn mutual_config(
 ) -> Result<Arc<rustls::ServerConfig>, TlsError> {
     let trust = ClientTrust::new(&[ca_pem.to_owned()])?;
     let chain = certificates("serving certificate", &identity.cert_pem)?;
-    let key = PrivateKeyDer::from_pem_slice(identity.key_pem.as_bytes())
-        .map_err(|e| TlsError::Pem { what: "serving key", reason: e.to_string() })?;
+    let key =
+        PrivateKeyDer::from_pem_slice(identity.key_pem.as_bytes()).map_err(|e| TlsError::Pem {
+            what: "serving key",
+            reason: e.to_string(),
+        })?;
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let mut config = rustls::ServerConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()?
@@ -124,8 +133,11 @@ pub fn client_config(ca_pem: &str, identity: &Identity) -> Result<rustls::Client
         roots.add(cert)?;
     }
     let chain = certificates("client certificate", &identity.cert_pem)?;
-    let key = PrivateKeyDer::from_pem_slice(identity.key_pem.as_bytes())
-        .map_err(|e| TlsError::Pem { what: "client key", reason: e.to_string() })?;
+    let key =
+        PrivateKeyDer::from_pem_slice(identity.key_pem.as_bytes()).map_err(|e| TlsError::Pem {
+            what: "client key",
+            reason: e.to_string(),
+        })?;
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     Ok(rustls::ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()?
@@ -133,10 +145,7 @@ pub fn client_config(ca_pem: &str, identity: &Identity) -> Result<rustls::Client
         .with_client_auth_cert(chain, key)?)
 }
 
-fn certificates(
-    what: &'static str,
-    pem: &str,
-) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+fn certificates(what: &'static str, pem: &str) -> Result<Vec<CertificateDer<'static>>, TlsError> {
     let bad = |reason: String| TlsError::Pem { what, reason };
     let found: Vec<_> = CertificateDer::pem_slice_iter(pem.as_bytes())
         .collect::<Result<_, _>>()

@@ -198,6 +198,10 @@ impl ResourceStore {
         let (sender, receiver) = mpsc::channel(QUEUE_MAX);
         let ending = Arc::new(Ending::new());
         let mut shared = self.lock();
+        // Under the lock: after this the feed's last act would miss the queue.
+        if self.token.is_cancelled() {
+            return WatchStream::refused(self.not_ready());
+        }
         let planned = shared.cacher.next_bookmark();
         let started = match shared.cacher.watch(spec) {
             Ok(started) => started,

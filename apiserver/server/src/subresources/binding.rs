@@ -25,7 +25,9 @@ pub(super) async fn create(
     let binding = read(cx, body).await?;
     let named = value::name(&binding);
     if !named.is_empty() && named != target.name {
-        return Err(Status::bad_request("name in URL does not match name in Binding object"));
+        return Err(Status::bad_request(
+            "name in URL does not match name in Binding object",
+        ));
     }
     bind(api, cx, target, &binding).await
 }
@@ -60,7 +62,11 @@ async fn bind(
     let options = WriteOptions::read(&cx.query, "CreateOptions")?;
     let (kind, now) = (target.kind(), jiff::Timestamp::now());
     let new = |old: &Value| registry::binding::bind(kind, old, binding, now);
-    let change = Change { endpoint: Endpoint::Other, dry_run: options.dry_run, new: &new };
+    let change = Change {
+        endpoint: Endpoint::Other,
+        dry_run: options.dry_run,
+        new: &new,
+    };
     store_change(api, cx, target, change).await?;
     super::success(cx)
 }

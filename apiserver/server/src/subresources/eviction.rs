@@ -22,10 +22,14 @@ pub(super) async fn create(
     body: BoxBody,
 ) -> Result<Response<BoxBody>, Status> {
     let dry_run = WriteOptions::read(&cx.query, "CreateOptions")?.dry_run;
-    let eviction = input::read_small(cx, body, "Eviction").await?.unwrap_or_default();
+    let eviction = input::read_small(cx, body, "Eviction")
+        .await?
+        .unwrap_or_default();
     let named = value::name(&eviction);
     if !named.is_empty() && named != target.name {
-        return Err(Status::bad_request("name in URL does not match name in Eviction object"));
+        return Err(Status::bad_request(
+            "name in URL does not match name in Eviction object",
+        ));
     }
     let mut options = match eviction.get("deleteOptions") {
         Some(options @ Value::Object(_)) => DeleteOptions::from_value(options)?,

@@ -19,8 +19,8 @@ use crate::api::{Api, Target};
 use crate::body::{BoxBody, BoxError, read_limited};
 use crate::pipeline::Context;
 use crate::query::Query;
-use crate::storage::ReadVersion;
 use crate::respond;
+use crate::storage::ReadVersion;
 
 /// Where a kubelet listens when its node does not say.
 const KUBELET_PORT: i64 = 10250;
@@ -29,8 +29,15 @@ const ERROR_BYTES_MAX: usize = 16 * 1024;
 /// How long connecting to a kubelet may take.
 const CONNECT_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(10);
 /// The options a kubelet understands, passed on as they came.
-const OPTIONS: [&str; 7] =
-    ["follow", "previous", "sinceSeconds", "sinceTime", "timestamps", "tailLines", "limitBytes"];
+const OPTIONS: [&str; 7] = [
+    "follow",
+    "previous",
+    "sinceSeconds",
+    "sinceTime",
+    "timestamps",
+    "tailLines",
+    "limitBytes",
+];
 
 /// Calls kubelets over HTTPS, as the API server.
 #[derive(Clone, Debug)]
@@ -46,15 +53,20 @@ impl KubeletClient {
         tcp.enforce_http(false);
         tcp.set_nodelay(true);
         tcp.set_connect_timeout(Some(CONNECT_TIMEOUT));
-        let https =
-            HttpsConnectorBuilder::new().with_tls_config(tls).https_only().enable_http1();
-        Self { client: Client::builder(TokioExecutor::new()).build(https.wrap_connector(tcp)) }
+        let https = HttpsConnectorBuilder::new()
+            .with_tls_config(tls)
+            .https_only()
+            .enable_http1();
+        Self {
+            client: Client::builder(TokioExecutor::new()).build(https.wrap_connector(tcp)),
+        }
     }
 
     async fn get(&self, uri: Uri) -> Result<Response<Incoming>, Status> {
         let failed = |e: &dyn std::fmt::Display| Status::internal(format!("Get {uri:?}: {e}"));
-        let request =
-            Request::get(uri.clone()).body(Full::new(Bytes::new())).map_err(|e| failed(&e))?;
+        let request = Request::get(uri.clone())
+            .body(Full::new(Bytes::new()))
+            .map_err(|e| failed(&e))?;
         self.client.request(request).await.map_err(|e| {
             let cause = std::error::Error::source(&e).map(ToString::to_string);
             failed(&cause.unwrap_or_else(|| e.to_string()))
@@ -69,7 +81,10 @@ pub(super) async fn get(
     target: &Target,
 ) -> Result<Response<BoxBody>, Status> {
     check_options(&cx.query)?;
-    let pod = target.store().get(target.ns(), &target.name, ReadVersion::Unset).await?;
+    let pod = target
+        .store()
+        .get(target.ns(), &target.name, ReadVersion::Unset)
+        .await?;
     let pod = respond::view(target.kind(), &pod)?;
     let container = container(&pod, cx.query.non_empty("container"))?;
     let node = str_at(&pod, "spec.nodeName");
@@ -77,7 +92,11 @@ pub(super) async fn get(
         let text = format!("pod {} does not have a host assigned", target.name);
         return Err(Status::bad_request(text));
     }
-    let node = api.core("nodes")?.store.get(None, node, ReadVersion::Any).await?;
+    let node = api
+        .core("nodes")?
+        .store
+        .get(None, node, ReadVersion::Unset)
+        .await?;
     let node = node.to_value().map_err(Status::internal)?;
     let uri = uri(&node, &pod, &container, &cx.query)?;
     let answer = api.kubelets.get(uri).await?;
@@ -110,7 +129,11 @@ fn check_options(query: &Query) -> Result<(), Status> {
     if errors.is_empty() {
         return Ok(());
     }
-    Err(Status::invalid(&GroupVersionKind::new("", "v1", "PodLogOptions"), "", &errors))
+    Err(Status::invalid(
+        &GroupVersionKind::new("", "v1", "PodLogOptions"),
+        "",
+        &errors,
+    ))
 }
 
 /// Decides which container is meant.
@@ -118,12 +141,17 @@ fn container(pod: &Value, asked: Option<&str>) -> Result<String, Status> {
     let name = value::name(pod);
     let names = |field: &str| -> Vec<&str> {
         let list = value::at(pod, &format!("spec.{field}")).and_then(Value::as_array);
-        list.into_iter().flatten().map(|c| str_at(c, "name")).collect()
+        list.into_iter()
+            .flatten()
+            .map(|c| str_at(c, "name"))
+            .collect()
     };
     let (main, init) = (names("containers"), names("initContainers"));
     let ephemeral = names("ephemeralContainers");
     if let Some(asked) = asked {
-        let known = [&main, &init, &ephemeral].into_iter().any(|l| l.contains(&asked));
+        let known = [&main, &init, &ephemeral]
+            .into_iter()
+            .any(|l| l.contains(&asked));
         return match known {
             true => Ok(asked.to_owned()),
             false => Err(Status::bad_request(format!(
@@ -134,8 +162,11 @@ fn container(pod: &Value, asked: Option<&str>) -> Result<String, Status> {
     if let [only] = main.as_slice() {
         return Ok((*only).to_owned());
     }
-    let annotated = value::at(pod, "metadata.annotations")
-        .map(|a| a["kubectl.kubernetes.io/default-container"].as_str().unwrap_or_default());
+    let annotated = value::at(pod, "metadata.annotations").map(|a| {
+        a["kubectl.kubernetes.io/default-container"]
+            .as_str()
+            .unwrap_or_default()
+    });
     if let Some(default) = annotated.filter(|d| main.contains(d)) {
         return Ok(default.to_owned());
     }
@@ -158,7 +189,11 @@ fn uri(node: &Value, pod: &Value, container: &str, query: &Query) -> Result<Uri,
     let port = value::int_at(node, "status.daemonEndpoints.kubeletEndpoint.Port")
         .filter(|p| *p > 0)
         .unwrap_or(KUBELET_PORT);
-    let host = if host.contains(':') { format!("[{host}]") } else { host };
+    let host = if host.contains(':') {
+        format!("[{host}]")
+    } else {
+        host
+    };
     // Names are checked against RFC 1123 on their way in: no escapes needed.
     let (ns, pod) = (value::namespace(pod), value::name(pod));
     let mut text = format!("https://{host}:{port}/containerLogs/{ns}/{pod}/{container}");
@@ -169,13 +204,22 @@ fn uri(node: &Value, pod: &Value, container: &str, query: &Query) -> Result<Uri,
             separator = '&';
         }
     }
-    text.parse().map_err(|e| Status::internal(format!("kubelet address {text:?}: {e}")))
+    text.parse()
+        .map_err(|e| Status::internal(format!("kubelet address {text:?}: {e}")))
 }
 
 /// Picks a node's address, those of the node's own network first.
 fn address(node: &Value) -> Option<String> {
     let addresses = value::at(node, "status.addresses")?.as_array()?;
-    ["InternalIP", "ExternalIP", "InternalDNS", "Hostname", "ExternalDNS"].iter().find_map(|ty| {
+    [
+        "InternalIP",
+        "ExternalIP",
+        "InternalDNS",
+        "Hostname",
+        "ExternalDNS",
+    ]
+    .iter()
+    .find_map(|ty| {
         let found = addresses.iter().find(|a| str_at(a, "type") == *ty)?;
         Some(str_at(found, "address").to_owned())
     })
@@ -195,7 +239,10 @@ fn escape(text: &str) -> String {
 
 async fn kubelet_error(answer: Response<Incoming>) -> Status {
     let code = answer.status();
-    let body = answer.into_body().map_err(|e| Box::new(e) as BoxError).boxed_unsync();
+    let body = answer
+        .into_body()
+        .map_err(|e| Box::new(e) as BoxError)
+        .boxed_unsync();
     let text = match read_limited(body, ERROR_BYTES_MAX).await {
         Ok(bytes) => String::from_utf8_lossy(&bytes).trim().to_owned(),
         Err(_) => String::new(),
@@ -206,7 +253,11 @@ async fn kubelet_error(answer: Response<Incoming>) -> Status {
         401 | 403 => Reason::Forbidden,
         _ => Reason::InternalError,
     };
-    let text = if text.is_empty() { format!("the kubelet answered {code}") } else { text };
+    let text = if text.is_empty() {
+        format!("the kubelet answered {code}")
+    } else {
+        text
+    };
     Status::failure(reason, text)
 }
 

@@ -14,10 +14,7 @@ use crate::request_info::{RequestInfo, ResourceRequest, Verb};
 use crate::respond;
 
 /// Answers `SelfSubjectReview` (`kubectl auth whoami`).
-pub(super) async fn who_am_i(
-    cx: &Context,
-    body: BoxBody,
-) -> Result<Response<BoxBody>, Status> {
+pub(super) async fn who_am_i(cx: &Context, body: BoxBody) -> Result<Response<BoxBody>, Status> {
     let accepted = cx.accept(Offer::Plain)?;
     input::read_small(cx, body, "SelfSubjectReview").await?;
     let mut user = json!({"username": cx.user.name, "groups": cx.user.groups});
@@ -37,7 +34,10 @@ pub(super) async fn can_i(cx: &Context, body: BoxBody) -> Result<Response<BoxBod
     let accepted = cx.accept(Offer::Plain)?;
     let review = input::read_small(cx, body, "SelfSubjectAccessReview").await?;
     let mut review = review.ok_or_else(|| Status::bad_request("a review is needed"))?;
-    let allowed = match (review["spec"].get("resourceAttributes"), review["spec"].get("nonResourceAttributes")) {
+    let allowed = match (
+        review["spec"].get("resourceAttributes"),
+        review["spec"].get("nonResourceAttributes"),
+    ) {
         (Some(a), None) => authz::may(&cx.user, str_at(a, "verb"), &resource(a)),
         (None, Some(a)) => authz::authorize(&cx.user, &path(a)).is_ok(),
         _ => {

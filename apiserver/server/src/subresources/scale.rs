@@ -31,7 +31,10 @@ pub(super) async fn serve(
     };
     if cx.info.verb == Verb::Get {
         let version = ReadVersion::parse(cx.query.get("resourceVersion").unwrap_or_default())?;
-        let object = target.store().get(target.ns(), &target.name, version).await?;
+        let object = target
+            .store()
+            .get(target.ns(), &target.name, version)
+            .await?;
         return answer(cx, &respond::view(kind, &object)?);
     }
     let options = WriteOptions::read(&cx.query, "UpdateOptions")?;
@@ -41,7 +44,11 @@ pub(super) async fn serve(
             let scale = patch.apply_plain(&registry::scale::read(old))?;
             registry::scale::write(kind, old, &check(scale)?)
         };
-        let change = Change { endpoint: Endpoint::Other, dry_run: options.dry_run, new: &new };
+        let change = Change {
+            endpoint: Endpoint::Other,
+            dry_run: options.dry_run,
+            new: &new,
+        };
         store_change(api, cx, target, change).await?
     } else {
         let scale = input::read_small(cx, body, "Scale").await?;
@@ -53,7 +60,11 @@ pub(super) async fn serve(
             }
             Ok(new)
         };
-        let change = Change { endpoint: Endpoint::Other, dry_run: options.dry_run, new: &new };
+        let change = Change {
+            endpoint: Endpoint::Other,
+            dry_run: options.dry_run,
+            new: &new,
+        };
         store_change(api, cx, target, change).await?
     };
     answer(cx, &done.view(kind)?)

@@ -27,7 +27,10 @@ pub(super) async fn create(
 ) -> Result<Response<BoxBody>, Status> {
     let kind = target.kind();
     if kind.namespaced && target.namespace.is_none() {
-        return Err(Status::method_not_supported(&kind.group_resource(), "create"));
+        return Err(Status::method_not_supported(
+            &kind.group_resource(),
+            "create",
+        ));
     }
     let options = WriteOptions::read(&cx.query, "CreateOptions")?;
     let accepted = cx.accept(Offer::Resource)?;
@@ -67,7 +70,10 @@ pub(super) async fn admit_and_store(
     let attempts = if generated { NAME_ATTEMPTS_MAX } else { 1 };
     let mut taken = None;
     for _ in 0..attempts {
-        let mut attempt = object.clone();
+        let mut attempt = match generated {
+            true => object.clone(),
+            false => std::mem::take(&mut object),
+        };
         let facts = CreateFacts {
             namespace: target.ns(),
             uid: uuid::Uuid::new_v4().to_string(),
@@ -83,7 +89,9 @@ pub(super) async fn admit_and_store(
             Ok(made) => return Ok(made),
         }
     }
-    Err(super::exhausted_names(taken.unwrap_or_else(|| Status::internal("no name was tried"))))
+    Err(super::exhausted_names(
+        taken.unwrap_or_else(|| Status::internal("no name was tried")),
+    ))
 }
 
 async fn store(
@@ -97,8 +105,10 @@ async fn store(
     // Held until the service is stored, so that no address is given twice.
     let claim = services::claim(api, kind, &mut object, None, dry_run).await?;
     if dry_run {
-        let existing =
-            target.store().get(target.ns(), &name, crate::storage::ReadVersion::Unset).await;
+        let existing = target
+            .store()
+            .get(target.ns(), &name, crate::storage::ReadVersion::Unset)
+            .await;
         return match existing {
             Ok(_) => Err(Status::already_exists(&kind.group_resource(), &name)),
             Err(s) if s.reason == Reason::NotFound => {
@@ -108,7 +118,10 @@ async fn store(
         };
     }
     kind.to_storage(&mut object);
-    let made = target.store().create(target.ns(), &name, object, None).await;
+    let made = target
+        .store()
+        .create(target.ns(), &name, object, None)
+        .await;
     claim.settle(api, made.is_ok()).await;
     made.map(Made::Stored)
 }
@@ -116,9 +129,13 @@ async fn store(
 /// Says so when the name is taken by an object that is going away.
 async fn explain_taken(target: &Target, mut status: Status) -> Status {
     if status.reason == Reason::AlreadyExists {
-        let name = status.details.as_ref().map(|d| d.name.clone()).unwrap_or_default();
-        let any = crate::storage::ReadVersion::Any;
-        if let Ok(object) = target.store().get(target.ns(), &name, any).await
+        let name = status
+            .details
+            .as_ref()
+            .map(|d| d.name.clone())
+            .unwrap_or_default();
+        let unset = crate::storage::ReadVersion::Unset;
+        if let Ok(object) = target.store().get(target.ns(), &name, unset).await
             && object.meta.deletion_timestamp.is_some()
         {
             status.message = format!("object is being deleted: {}", status.message);

@@ -34,7 +34,8 @@ pub(super) async fn delete(
     admission::may_delete(target, &target.name)?;
     match delete_one(api, target, &target.name, target.ns(), &options).await? {
         Deleted::Gone(object) if !kind.returns_deleted => {
-            let status = Status::deleted(&kind.group_resource(), &object.meta.name, &object.meta.uid);
+            let status =
+                Status::deleted(&kind.group_resource(), &object.meta.name, &object.meta.uid);
             let status = serde_json::to_value(status).map_err(Status::internal)?;
             respond::plain(cx, accepted, StatusCode::OK, &status)
         }
@@ -56,7 +57,10 @@ pub(super) async fn delete_collection(
     let accepted = cx.accept(Offer::Resource)?;
     let options = read_options(cx, body).await?;
     let asked = list_request(&cx.query, target)?;
-    let mut request = ListRequest { limit: COLLECTION_PAGE, ..asked };
+    let mut request = ListRequest {
+        limit: COLLECTION_PAGE,
+        ..asked
+    };
     let mut deleted = Vec::new();
     let result = loop {
         let mut page = target.store().list(request.clone()).await?;
@@ -79,7 +83,11 @@ pub(super) async fn delete_collection(
             None => break page,
         }
     };
-    let list = crate::storage::ListResult { items: deleted, remaining: None, ..result };
+    let list = crate::storage::ListResult {
+        items: deleted,
+        remaining: None,
+        ..result
+    };
     respond::list(cx, accepted, target.kind(), &list)
 }
 
@@ -141,7 +149,10 @@ pub(crate) async fn delete_one(
             _ => Err(Status::modified(&kind.group_resource(), name)),
         }
     };
-    let gone = target.store().delete(namespace, name, &preconditions, &mut judge).await?;
+    let gone = target
+        .store()
+        .delete(namespace, name, &preconditions, &mut judge)
+        .await?;
     services::release(api, kind, &gone).await;
     Ok(Deleted::Gone(gone))
 }
@@ -154,7 +165,10 @@ pub(crate) async fn remove(
     namespace: Option<&str>,
     preconditions: &Preconditions,
 ) -> Result<Arc<Object>, Status> {
-    let gone = target.store().delete(namespace, name, preconditions, |_| Ok(())).await?;
+    let gone = target
+        .store()
+        .delete(namespace, name, preconditions, |_| Ok(()))
+        .await?;
     services::release(api, target.kind(), &gone).await;
     Ok(gone)
 }

@@ -13,6 +13,9 @@ use crate::storage::ReadVersion;
 pub(super) async fn get(cx: &Context, target: &Target) -> Result<Response<BoxBody>, Status> {
     let accepted = cx.accept(Offer::Resource)?;
     let version = ReadVersion::parse(cx.query.get("resourceVersion").unwrap_or_default())?;
-    let object = target.store().get(target.ns(), &target.name, version).await?;
+    let object = target
+        .store()
+        .get(target.ns(), &target.name, version)
+        .await?;
     respond::object(cx, accepted, StatusCode::OK, target.kind(), &object)
 }

@@ -39,15 +39,27 @@ pub(super) fn selector(query: &Query, target: &Target) -> Result<Selector, Statu
     check_fields(target.kind(), &fields)?;
     // Both are decoded apart from the fields, so they become the selector's own.
     let name = fields.exact("metadata.name").map(str::to_owned);
-    fields.requirements.retain(|r| !(r.equals && r.field == "metadata.name" && name.as_ref() == Some(&r.value)));
-    Ok(Selector { namespace: target.namespace.clone(), name, labels, fields })
+    fields
+        .requirements
+        .retain(|r| !(r.equals && r.field == "metadata.name" && name.as_ref() == Some(&r.value)));
+    Ok(Selector {
+        namespace: target.namespace.clone(),
+        name,
+        labels,
+        fields,
+    })
 }
 
 fn check_fields(kind: &Kind, fields: &FieldSelector) -> Result<(), Status> {
-    match fields.requirements.iter().find(|r| !kind.can_select(&r.field)) {
+    match fields
+        .requirements
+        .iter()
+        .find(|r| !kind.can_select(&r.field))
+    {
         None => Ok(()),
-        Some(r) => {
-            Err(Status::bad_request(format!("field label not supported: {}", r.field)))
-        }
+        Some(r) => Err(Status::bad_request(format!(
+            "field label not supported: {}",
+            r.field
+        ))),
     }
 }

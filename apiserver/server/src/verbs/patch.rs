@@ -6,8 +6,8 @@ use bytes::Bytes;
 use http::{HeaderMap, Response};
 use meta::patch::{self, strategic};
 use meta::{FieldError, GroupVersionKind, Status};
-use registry::merge::TypeRules;
 use registry::kind::Endpoint;
+use registry::merge::TypeRules;
 use registry::{Kind, schema};
 use serde_json::Value;
 
@@ -34,13 +34,20 @@ pub(super) async fn patch(
     let apply = |old: &Value| {
         let mut new = patch.apply(kind, old)?;
         let found = conform(kind, &mut new, options.field_validation)?;
-        *complaints.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = found;
+        *complaints
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner) = found;
         kind.strategy.default(&mut new);
         Ok(new)
     };
-    let change = Change { endpoint, dry_run: options.dry_run, new: &apply };
+    let change = Change {
+        endpoint,
+        dry_run: options.dry_run,
+        new: &apply,
+    };
     let done = store_change(api, cx, target, change).await?;
-    cx.warnings.extend(complaints.into_inner().unwrap_or_default());
+    cx.warnings
+        .extend(complaints.into_inner().unwrap_or_default());
     done.respond(cx, accepted, kind)
 }
 
@@ -50,10 +57,11 @@ fn conform(
     object: &mut Value,
     validation: FieldValidation,
 ) -> Result<Vec<String>, Status> {
-    let def =
-        kind.def().ok_or_else(|| Status::internal(format!("no schema for {}", kind.kind)))?;
-    let unknown = schema::conform(def, object)
-        .map_err(|e| Status::bad_request(e.message(&kind.gvk())))?;
+    let def = kind
+        .def()
+        .ok_or_else(|| Status::internal(format!("no schema for {}", kind.kind)))?;
+    let unknown =
+        schema::conform(def, object).map_err(|e| Status::bad_request(e.message(&kind.gvk())))?;
     let complaints = input::complaints(&unknown, &[]);
     match validation {
         FieldValidation::Ignore => Ok(Vec::new()),
@@ -111,8 +119,7 @@ impl Patch {
     pub(crate) fn apply(&self, kind: &Kind, object: &Value) -> Result<Value, Status> {
         match (self, kind.def()) {
             (Self::Strategic(p), Some(def)) => {
-                strategic::apply(&TypeRules(def), object.clone(), p.clone())
-                    .map_err(|e| e.status())
+                strategic::apply(&TypeRules(def), object.clone(), p.clone()).map_err(|e| e.status())
             }
             _ => self.apply_plain(object),
         }
@@ -130,4 +137,3 @@ impl Patch {
         }
     }
 }
-

@@ -41,7 +41,11 @@ pub(super) async fn update(
     kind.strategy.default(&mut new);
     admission::admit(api, target, Operation::Update, &mut new).await?;
     let replace = |_: &Value| Ok(new.clone());
-    let change = Change { endpoint, dry_run: options.dry_run, new: &replace };
+    let change = Change {
+        endpoint,
+        dry_run: options.dry_run,
+        new: &replace,
+    };
     match store_change(api, cx, target, change).await {
         Ok(done) => done.respond(cx, accepted, kind),
         Err(s) if missing(&s) && kind.create_on_update && endpoint == Endpoint::Main => {
@@ -131,7 +135,11 @@ pub(crate) async fn store_change(
     change: Change<'_>,
 ) -> Result<Done, Status> {
     let needs_address = services::may_need_address(target.kind(), change.endpoint);
-    let attempts = if needs_address { ADDRESS_ATTEMPTS_MAX } else { 1 };
+    let attempts = if needs_address {
+        ADDRESS_ATTEMPTS_MAX
+    } else {
+        1
+    };
     let mut conflict = None;
     for _ in 0..attempts {
         match attempt(api, cx, target, &change, needs_address).await {
@@ -160,27 +168,32 @@ async fn attempt(
     let mut freed = None;
     let outcome = target
         .store()
-        .guaranteed_update(target.ns(), &target.name, &Preconditions::default(), |object, mut old| {
-            (ends, would_be) = (None, None);
-            kind.from_storage(&mut old);
-            let mut new = (change.new)(&old)?;
-            let version = object.resource_version.to_string();
-            super::check_version(target, &new, &version)?;
-            rest::before_update(kind, change.endpoint, &mut new, &old)?;
-            claim.fill(kind, &mut new)?;
-            warnings = kind.strategy.warnings(&new, Some(&old));
-            freed = services::freed(kind, &old, &new);
-            if rest::ends_deletion(kind, &new, &old) {
-                ends = Some(version);
-                return Ok(None);
-            }
-            if change.dry_run {
-                would_be = Some(super::unstored(kind, new, Some(&version)));
-                return Ok(None);
-            }
-            kind.to_storage(&mut new);
-            Ok(Some(new))
-        })
+        .guaranteed_update(
+            target.ns(),
+            &target.name,
+            &Preconditions::default(),
+            |object, mut old| {
+                (ends, would_be) = (None, None);
+                kind.from_storage(&mut old);
+                let mut new = (change.new)(&old)?;
+                let version = object.resource_version.to_string();
+                super::check_version(target, &new, &version)?;
+                rest::before_update(kind, change.endpoint, &mut new, &old)?;
+                claim.fill(kind, &mut new)?;
+                warnings = kind.strategy.warnings(&new, Some(&old));
+                freed = services::freed(kind, &old, &new);
+                if rest::ends_deletion(kind, &new, &old) {
+                    ends = Some(version);
+                    return Ok(None);
+                }
+                if change.dry_run {
+                    would_be = Some(super::unstored(kind, new, Some(&version)));
+                    return Ok(None);
+                }
+                kind.to_storage(&mut new);
+                Ok(Some(new))
+            },
+        )
         .await;
     claim.settle(api, outcome.is_ok() && !change.dry_run).await;
     let outcome = outcome?;
@@ -189,7 +202,10 @@ async fn attempt(
         return Ok(Done::DryRun(view));
     }
     if let (Some(version), false) = (ends, change.dry_run) {
-        let exactly = Preconditions { uid: None, resource_version: Some(version) };
+        let exactly = Preconditions {
+            uid: None,
+            resource_version: Some(version),
+        };
         let gone = super::remove(api, target, &target.name, target.ns(), &exactly).await?;
         return Ok(Done::Stored(gone));
     }

@@ -34,8 +34,9 @@ pub(super) async fn watch(
     }
     let timeout = timeout(cx.query.number("timeoutSeconds")?);
     let query = &cx.query;
-    let send_initial_events =
-        query.get("sendInitialEvents").map(|_| query.flag("sendInitialEvents"));
+    let send_initial_events = query
+        .get("sendInitialEvents")
+        .map(|_| query.flag("sendInitialEvents"));
     let stream = target
         .store()
         .watch(WatchRequest {

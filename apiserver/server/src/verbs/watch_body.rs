@@ -35,7 +35,12 @@ pub(super) fn parts(
     shutdown: CancellationToken,
 ) -> impl Stream<Item = Result<Bytes, BoxError>> + Send + 'static {
     let deadline = Box::pin(tokio::time::sleep_until(Instant::now() + timeout));
-    let running = Running { stream, encoder, deadline, shutdown };
+    let running = Running {
+        stream,
+        encoder,
+        deadline,
+        shutdown,
+    };
     futures::stream::unfold(Some(running), |running| async move {
         let mut running = running?;
         let (frame, go_on) = running.next_frame().await?;
@@ -64,10 +69,13 @@ impl Running {
         let single = self.encoder.encode(first);
         let mut many: Option<BytesMut> = None;
         while !ended && many.as_ref().map_or(single.len(), BytesMut::len) < FRAME_BYTES {
-            let Some(item) = self.stream.try_next() else { break };
+            let Some(item) = self.stream.try_next() else {
+                break;
+            };
             ended = matches!(item, WatchItem::Error(_));
             let bytes = self.encoder.encode(item);
-            many.get_or_insert_with(|| BytesMut::from(&single[..])).put_slice(&bytes);
+            many.get_or_insert_with(|| BytesMut::from(&single[..]))
+                .put_slice(&bytes);
         }
         // One event alone is passed on without a copy.
         Some((many.map_or(single, BytesMut::freeze), !ended))
@@ -94,18 +102,29 @@ impl Encoder {
             _ => IncludeObject::Metadata,
         };
         // Lines are what separates events.
-        let accepted = Accepted { pretty: false, ..accepted };
-        Ok(Self { kind, accepted, include, columns_sent: false })
+        let accepted = Accepted {
+            pretty: false,
+            ..accepted
+        };
+        Ok(Self {
+            kind,
+            accepted,
+            include,
+            columns_sent: false,
+        })
     }
 
     fn encode(&mut self, item: WatchItem) -> Bytes {
         match item {
-            WatchItem::Event { event_type, object, shared } => {
-                self.event(event_type, &object, &shared)
-            }
-            WatchItem::Bookmark { revision, initial_events_end } => {
-                self.bookmark(revision, initial_events_end)
-            }
+            WatchItem::Event {
+                event_type,
+                object,
+                shared,
+            } => self.event(event_type, &object, &shared),
+            WatchItem::Bookmark {
+                revision,
+                initial_events_end,
+            } => self.bookmark(revision, initial_events_end),
             WatchItem::Error(status) => self.error(&status),
         }
     }
@@ -153,7 +172,8 @@ impl Encoder {
     }
 
     fn bookmark(&mut self, revision: u64, initial_events_end: bool) -> Bytes {
-        let mut metadata = json!({"resourceVersion": revision.to_string(), "creationTimestamp": null});
+        let mut metadata =
+            json!({"resourceVersion": revision.to_string(), "creationTimestamp": null});
         if initial_events_end {
             metadata["annotations"] = json!({"k8s.io/initial-events-end": "true"});
         }

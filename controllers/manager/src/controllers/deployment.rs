@@ -10,8 +10,10 @@ use k8s_openapi::api::core::v1::Pod;
 use plan::deployment::{self as planner, Observed, status};
 use plan::object::{self, Claim};
 use plan::{Target, Write};
+use serde_json::Value;
 
 use crate::controller::{Controller, Reconcile, Requeue};
+use crate::own_writes::{CATCH_UP, OwnWrites};
 use crate::world::{BY_CONTROLLER, Caches, World, orphans};
 
 /// Is how many Deployments are worked on at a time (upstream's default).
@@ -19,24 +21,29 @@ const WORKERS: usize = 5;
 
 struct Deployments {
     world: World,
+    written: OwnWrites,
+    sets_written: Arc<OwnWrites>,
 }
 
 /// Describes the controller.
 pub fn controller(world: &World) -> Controller {
     let caches = &world.caches;
     let (of_sets, of_pods) = (caches.clone(), caches.clone());
-    Controller::new(
-        "deployment",
-        WORKERS,
-        Arc::new(Deployments {
-            world: world.clone(),
-        }),
-    )
-    .watch(&caches.deployments, |change| [change.key()])
-    .watch(&caches.replica_sets, move |change| {
-        set_changed(&of_sets, change)
-    })
-    .watch(&caches.pods, move |change| pod_changed(&of_pods, change))
+    let sets_written = Arc::<OwnWrites>::default();
+    let reconciler = Deployments {
+        world: world.clone(),
+        written: OwnWrites::default(),
+        sets_written: Arc::clone(&sets_written),
+    };
+    Controller::new("deployment", WORKERS, Arc::new(reconciler))
+        .watch(&caches.deployments, |change| [change.key()])
+        .watch(&caches.replica_sets, move |change| {
+            if let InformerEvent::Deleted(set) = change {
+                sets_written.forget(&set.key());
+            }
+            set_changed(&of_sets, change)
+        })
+        .watch(&caches.pods, move |change| pod_changed(&of_pods, change))
 }
 
 fn set_changed(caches: &Caches, change: &InformerEvent<ReplicaSet>) -> Vec<ObjectKey> {
@@ -112,9 +119,16 @@ fn is_recreate(deployment: &Deployment) -> bool {
 impl Reconcile for Deployments {
     async fn reconcile(&self, key: &ObjectKey) -> Result<Requeue, Error> {
         let Some(deployment) = self.world.caches.deployments.store().get(key) else {
+            self.written.forget(key);
             return Ok(Requeue::Done);
         };
+        if self.written.is_behind(&*deployment) {
+            return Ok(Requeue::After(CATCH_UP));
+        }
         let sets = self.claim(&deployment).await?;
+        if sets.iter().any(|set| self.sets_written.is_behind(set)) {
+            return Ok(Requeue::After(CATCH_UP));
+        }
         let live_pods = self.live_pods(&deployment, &sets);
         let observed = Observed {
             deployment: &deployment,
@@ -124,7 +138,7 @@ impl Reconcile for Deployments {
         let plan = planner::plan(&observed, self.world.api.now());
         for write in &plan.writes {
             match self.world.api.execute(write).await {
-                Ok(_) => {}
+                Ok(left) => self.note(write, &left),
                 Err(error) if matches!(write, Write::Create { .. }) => {
                     return self.not_created(&deployment, error).await;
                 }
@@ -137,6 +151,17 @@ impl Reconcile for Deployments {
 }
 
 impl Deployments {
+    fn note(&self, write: &Write, left: &Value) {
+        let (Write::Replace { target, .. } | Write::Patch { target, .. }) = write else {
+            return;
+        };
+        match target.gvr.resource.as_str() {
+            "deployments" => self.written.note(left),
+            "replicasets" => self.sets_written.note(left),
+            _ => {}
+        }
+    }
+
     /// Adopts and releases; returns the sets that are ours.
     async fn claim(&self, deployment: &Deployment) -> Result<Vec<ReplicaSet>, Error> {
         let Some(spec) = &deployment.spec else {

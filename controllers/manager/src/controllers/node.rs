@@ -6,11 +6,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 use async_trait::async_trait;
 use client::indexer::BY_NODE_NAME;
 use client::{Error, InformerEvent, KubeObject, ObjectKey};
-use jiff::SignedDuration;
+use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{Node, Pod};
 use plan::node::eviction::{self, Due};
 use plan::node::health::{self, Heartbeat};
 use plan::node::taints::{self, Evictions, NO_EXECUTE};
+use plan::node::zones::{self, Pace};
 use plan::node::{condition, is_ready};
 
 use crate::controller::{Controller, Reconcile, Requeue};
@@ -26,6 +27,8 @@ struct Nodes {
     world: World,
     /// Holds one entry per node; an entry goes with its node.
     heartbeats: Mutex<BTreeMap<String, Heartbeat>>,
+    /// Says when a node of each zone was last given up; bounded by the zones.
+    evicted: Mutex<BTreeMap<String, Timestamp>>,
 }
 
 /// Describes the controller that judges heartbeats and sets taints.
@@ -35,6 +38,7 @@ pub fn lifecycle(world: &World) -> Controller {
     let reconciler = Nodes {
         world: world.clone(),
         heartbeats: Mutex::default(),
+        evicted: Mutex::default(),
     };
     Controller::new("node-lifecycle", WORKERS, Arc::new(reconciler))
         .watch(&caches.nodes, move |change| {
@@ -71,30 +75,15 @@ impl Reconcile for Nodes {
             // The node's change comes back; the taints follow from it.
             return Ok(Requeue::Done);
         }
-        let any_ready = self
-            .world
-            .caches
-            .nodes
-            .store()
-            .list()
-            .iter()
-            .any(|node| is_ready(node));
-        let evictions = if any_ready {
-            Evictions::Allowed
-        } else {
-            Evictions::Stopped
-        };
+        let (evictions, wait) = self.evictions(&node);
         if let Some(write) = taints::plan(&node, evictions, self.world.api.now()) {
             self.world.api.execute(&write).await?;
         }
         if condition(&node, "Ready").is_some_and(|ready| ready.status == "Unknown") {
             self.mark_pods(&node).await?;
         }
-        if left > SignedDuration::ZERO {
-            Ok(Requeue::After(left))
-        } else {
-            Ok(Requeue::Done)
-        }
+        let silence = (left > SignedDuration::ZERO).then_some(left);
+        Ok([silence, wait].into_iter().flatten().min().into())
     }
 }
 
@@ -117,6 +106,37 @@ impl Nodes {
         let left = heartbeat.left(node, now);
         heartbeats.insert(node.name().to_owned(), heartbeat);
         left
+    }
+
+    /// Says whether the node may lose its pods, and when to ask again if not yet.
+    /// Leave, once given, is used up: the caller gives the node up.
+    fn evictions(&self, node: &Node) -> (Evictions, Option<SignedDuration>) {
+        let all = self.world.caches.nodes.store().list();
+        if !all.iter().any(|node| is_ready(node)) {
+            return (Evictions::Stopped, None);
+        }
+        if !taints::awaits_eviction(node) {
+            return (Evictions::Allowed, None);
+        }
+        let zone = zones::zone_of(node);
+        let (ready, not_ready): (Vec<_>, Vec<_>) = all
+            .iter()
+            .filter(|other| zones::zone_of(other) == zone)
+            .partition(|other| is_ready(other));
+        let Pace::Every(interval) = zones::pace(ready.len(), not_ready.len()) else {
+            // A node that becomes ready again enqueues all others.
+            return (Evictions::Held, None);
+        };
+        let now = self.world.api.now();
+        let mut evicted = self.evicted.lock().unwrap_or_else(PoisonError::into_inner);
+        let passed = evicted.get(&zone).map(|last| now.duration_since(*last));
+        match passed {
+            Some(passed) if passed < interval => (Evictions::Held, Some(interval - passed)),
+            _ => {
+                evicted.insert(zone, now);
+                (Evictions::Allowed, None)
+            }
+        }
     }
 
     /// Declares a silent node unknown; tells whether that was news.

@@ -16,6 +16,7 @@ use plan::replicaset::{self as planner, Manage};
 use plan::{EventType, Write, object};
 
 use crate::controller::{Controller, Reconcile, Requeue};
+use crate::own_writes::{CATCH_UP, OwnWrites};
 use crate::world::{BY_CONTROLLER, Cache, World, orphans};
 
 /// Is how many ReplicaSets are worked on at a time (upstream's default).
@@ -26,6 +27,7 @@ type Expected = Arc<Mutex<ExpectationSet<ObjectKey>>>;
 struct ReplicaSets {
     world: World,
     expected: Expected,
+    written: OwnWrites,
 }
 
 /// Describes the controller.
@@ -34,6 +36,7 @@ pub fn controller(world: &World) -> Controller {
     let reconciler = ReplicaSets {
         world: world.clone(),
         expected: Arc::clone(&expected),
+        written: OwnWrites::default(),
     };
     let caches = &world.caches;
     let sets = Arc::clone(&caches.replica_sets);
@@ -130,8 +133,12 @@ impl Reconcile for ReplicaSets {
     async fn reconcile(&self, key: &ObjectKey) -> Result<Requeue, Error> {
         let Some(set) = self.world.caches.replica_sets.store().get(key) else {
             lock(&self.expected).forget(key);
+            self.written.forget(key);
             return Ok(Requeue::Done);
         };
+        if self.written.is_behind(&*set) {
+            return Ok(Requeue::After(CATCH_UP));
+        }
         // Asked before the pods are read: what is observed in between only makes
         // the answer too careful.
         let satisfied = lock(&self.expected).satisfied(key, self.elapsed());
@@ -145,7 +152,7 @@ impl Reconcile for ReplicaSets {
         let now = self.world.api.now();
         let reported = status::observed(&set, &active, terminating, failure, now);
         if let Some(write) = status::update(&set, reported) {
-            self.world.api.execute(&write).await?;
+            self.written.note(&self.world.api.execute(&write).await?);
         }
         match managed {
             Ok(()) => {

@@ -32,7 +32,8 @@ pub(super) struct Failure {
     pub(super) pod: Arc<PodInfo>,
     pub(super) reason: &'static str,
     pub(super) message: String,
-    /// Is the node that is promised to the pod once the victims are gone.
+    /// Is the node that is promised to the pod once the victims are gone; empty to
+    /// take a promise back, none to leave it.
     pub(super) nominate: Option<String>,
     pub(super) victims: Vec<Arc<PodInfo>>,
 }
@@ -157,7 +158,8 @@ fn status_patch(failure: &Failure, now: Timestamp) -> Option<Value> {
     };
     let mut status = json!({"conditions": [condition]});
     if let Some(node) = nominated {
-        status["nominatedNodeName"] = json!(node);
+        // A patch removes what is null.
+        status["nominatedNodeName"] = Some(node).filter(|n| !n.is_empty()).into();
     }
     Some(status)
 }
@@ -198,5 +200,23 @@ mod tests {
             second["conditions"][0]["lastTransitionTime"],
             "2026-01-01T00:00:00Z"
         );
+    }
+
+    #[test]
+    fn a_promise_is_written_and_taken_back() {
+        let now: Timestamp = "2026-01-02T00:00:00Z".parse().unwrap();
+        let patch = |status: Value, node: &str| {
+            let nominate = Some(node.to_owned());
+            let failure = Failure {
+                nominate,
+                ..failure(status)
+            };
+            status_patch(&failure, now).unwrap()
+        };
+        assert_eq!(patch(json!({}), "a")["nominatedNodeName"], "a");
+        let back = patch(json!({"nominatedNodeName": "a"}), "");
+        assert_eq!(back.get("nominatedNodeName"), Some(&Value::Null));
+        let never = patch(json!({}), "");
+        assert_eq!(never.get("nominatedNodeName"), None);
     }
 }

@@ -165,9 +165,19 @@ pub(super) enum Deed {
 pub(super) fn perform(server: &mut Inner, deed: &Deed) {
     match deed {
         Deed::Namespace(name) => {
-            create(server, "namespaces", "", json!({"metadata": {"name": name}}));
+            create(
+                server,
+                "namespaces",
+                "",
+                json!({"metadata": {"name": name}}),
+            );
         }
-        Deed::Deployment { namespace, name, replicas, strategy } => {
+        Deed::Deployment {
+            namespace,
+            name,
+            replicas,
+            strategy,
+        } => {
             let mut spec = workload(name, *replicas);
             spec["strategy"] = json!({"type": strategy});
             spec["progressDeadlineSeconds"] = json!(600);
@@ -185,9 +195,18 @@ pub(super) fn perform(server: &mut Inner, deed: &Deed) {
         Deed::Scale(name, replicas) => change(server, name, &json!({"replicas": replicas})),
         Deed::Image(name, image) => {
             let containers = json!([{"name": "c", "image": image}]);
-            change(server, name, &json!({"template": {"spec": {"containers": containers}}}));
+            change(
+                server,
+                name,
+                &json!({"template": {"spec": {"containers": containers}}}),
+            );
         }
-        Deed::Delete { resource, namespace, name, how } => {
+        Deed::Delete {
+            resource,
+            namespace,
+            name,
+            how,
+        } => {
             delete(server, resource, namespace, name, Some(*how));
         }
         Deed::LoseNode(_) => {}
@@ -219,8 +238,17 @@ fn delete(
     propagation: Option<Propagation>,
 ) {
     let namespace = (!namespace.is_empty()).then(|| namespace.to_owned());
-    let target = Target { gvr: gvr(resource), namespace, name: name.to_owned() };
-    let write = Write::Delete { target, uid: None, propagation, grace_seconds: None };
+    let target = Target {
+        gvr: gvr(resource),
+        namespace,
+        name: name.to_owned(),
+    };
+    let write = Write::Delete {
+        target,
+        uid: None,
+        propagation,
+        grace_seconds: None,
+    };
     server.perform(&write).unwrap();
 }
 
@@ -230,6 +258,10 @@ fn change(server: &mut Inner, deployment: &str, spec: &Value) {
         namespace: Some("default".to_owned()),
         name: deployment.to_owned(),
     };
-    let write = Write::Patch { target, subresource: None, patch: json!({"spec": spec}) };
+    let write = Write::Patch {
+        target,
+        subresource: None,
+        patch: json!({"spec": spec}),
+    };
     server.perform(&write).unwrap();
 }

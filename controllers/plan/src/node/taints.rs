@@ -40,6 +40,9 @@ const BY_CONDITION: [(&str, &str, &str); 6] = [
 pub enum Evictions {
     /// Pods without toleration are to go.
     Allowed,
+    /// Not this node's yet: its zone is given up one node at a time. A node that
+    /// is being given up already stays so.
+    Held,
     /// No node is ready: the fault is more likely ours or the network's, and
     /// deleting pods everywhere would make it worse (upstream: full disruption).
     Stopped,
@@ -87,6 +90,21 @@ pub fn plan(node: &Node, evictions: Evictions, now: Timestamp) -> Option<Write> 
     Some(Write::patch::<Node>(&node.metadata, None, patch))
 }
 
+/// Tells whether the node is being given up by this controller.
+fn is_evicting(node: &Node) -> bool {
+    let mut taints = node
+        .spec
+        .iter()
+        .flat_map(|spec| spec.taints.iter().flatten());
+    taints.any(|taint| taint.effect == NO_EXECUTE && is_owned(taint))
+}
+
+/// Tells whether the node is not ready and not being given up yet.
+pub fn awaits_eviction(node: &Node) -> bool {
+    let mut evicting = wanted(node, Evictions::Allowed).into_iter();
+    !is_evicting(node) && evicting.any(|(_, effect)| effect == NO_EXECUTE)
+}
+
 fn wanted(node: &Node, evictions: Evictions) -> Vec<(&'static str, &'static str)> {
     let mut wanted: Vec<(&str, &str)> = BY_CONDITION
         .iter()
@@ -103,7 +121,12 @@ fn wanted(node: &Node, evictions: Evictions) -> Vec<(&'static str, &'static str)
     {
         wanted.push((UNSCHEDULABLE, NO_SCHEDULE));
     }
-    if evictions == Evictions::Allowed {
+    let evict = match evictions {
+        Evictions::Allowed => true,
+        Evictions::Held => is_evicting(node),
+        Evictions::Stopped => false,
+    };
+    if evict {
         let evicting: Vec<_> = wanted
             .iter()
             .filter(|(key, _)| [NOT_READY, UNREACHABLE].contains(key))
@@ -193,6 +216,16 @@ mod tests {
                 ),
                 Evictions::Stopped,
                 Some(vec![(UNREACHABLE, NO_SCHEDULE)]),
+            ),
+            (
+                node("Unknown", false, &[]),
+                Evictions::Held,
+                Some(vec![(UNREACHABLE, NO_SCHEDULE)]),
+            ),
+            (
+                node("Unknown", false, &[(NOT_READY, NO_EXECUTE)]),
+                Evictions::Held,
+                Some(vec![(UNREACHABLE, NO_SCHEDULE), (UNREACHABLE, NO_EXECUTE)]),
             ),
             (
                 node("True", true, &[]),

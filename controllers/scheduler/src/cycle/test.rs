@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::framework::testing::{node, node_with, pod, pod_with};
-use crate::preemption::{Preemption, preempt};
+use crate::preemption::preempt;
 
 fn cache(nodes: &[k8s_openapi::api::core::v1::Node]) -> Cache {
     let mut cache = Cache::default();
@@ -19,9 +19,8 @@ fn message(pod: &PodInfo, cache: &Cache) -> String {
     match cycle.schedule(pod, cache, 0) {
         Ok(choice) => choice.node,
         Err(ScheduleError::Fit(mut error)) => {
-            if let Preemption::NoHelp(text) = preempt(&cycle, pod, cache, &error) {
-                error.post_filter = Some(text);
-            }
+            let preemption = preempt(&cycle, pod, cache, &error);
+            error.post_filter = preemption.message().map(str::to_owned);
             error.to_string()
         }
         Err(error) => error.to_string(),

@@ -3,10 +3,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
-use k8s_openapi::api::core::v1::{Container, Pod};
+use k8s_openapi::api::core::v1::Pod;
 use kubelet_core::diff::{self, Action};
 use kubelet_core::fields::NodeFacts;
 use kubelet_core::probe::ProbeKind;
@@ -14,12 +13,14 @@ use kubelet_core::runtime::{ContainerInstance, ContainerRun, PodRuntime};
 use kubelet_core::state::{InFlight, PodState, SetUp, started_at};
 use kubelet_core::status::{self, StatusInput};
 use kubelet_core::worker::{Eviction, PodWorker, Stage};
-use kubelet_core::{after, pod, volumes};
+use kubelet_core::{after, pod};
 use serde_json::Value;
 
 use super::status_patch;
-use crate::effects::{Started, seconds};
-use crate::probing::ProbeOutcome;
+use super::task::Task;
+use crate::effects::seconds;
+
+mod reports;
 
 /// Seconds between two tries of something that failed outside the node's power.
 const RETRY_SECONDS: i64 = 1;
@@ -31,45 +32,16 @@ const REFRESH_SECONDS: i64 = 60;
 /// Seconds after which a status the API server accepted but does not show is
 /// written again; bounds a disagreement about its form.
 const REWRITE_SECONDS: i64 = 10;
+/// How long the first status of a new pod is held back while its containers are
+/// being started, in milliseconds. Mostly they run by then, and one write says
+/// what three would have said.
+const FIRST_STATUS_HELD_MILLIS: i64 = 300;
 
 /// Something the entry wants done.
 #[derive(Debug)]
 pub(super) enum Effect {
-    /// Make directories and volumes.
-    SetUp,
-    /// Start a container.
-    Start {
-        container: Box<Container>,
-        attempt: u32,
-    },
-    /// Run its `preStop` hook and stop it.
-    Kill {
-        container: String,
-        id: String,
-        message: String,
-        grace_seconds: i64,
-    },
-    /// Stop it sooner than was said before.
-    Hasten {
-        container: String,
-        id: String,
-        grace_seconds: i64,
-    },
-    /// Remove an ended container.
-    Remove { id: String },
-    /// Run a probe.
-    Probe {
-        container: String,
-        id: String,
-        kind: ProbeKind,
-        timeout: Duration,
-    },
-    /// Write the status.
-    WriteStatus(Value),
-    /// Remove directories and volumes.
-    TearDown,
-    /// Confirm the deletion to the API server.
-    Delete,
+    /// Do something that takes time.
+    Task(Task),
     /// Record an event.
     Tell {
         container: String,
@@ -126,6 +98,8 @@ pub(super) struct PodEntry {
     refresh_at: Option<Timestamp>,
     refreshing: bool,
     status: Step,
+    /// Until when the first status may be held back.
+    hold_status_until: Timestamp,
     /// The last status written, and when.
     written: Option<(Value, Timestamp)>,
     tear_down: Step,
@@ -147,6 +121,9 @@ impl PodEntry {
             refresh_at: None,
             refreshing: false,
             status: Step::Todo,
+            hold_status_until: now
+                .checked_add(SignedDuration::from_millis(FIRST_STATUS_HELD_MILLIS))
+                .unwrap_or(now),
             written: None,
             tear_down: Step::Todo,
             delete: Step::Todo,
@@ -167,156 +144,6 @@ impl PodEntry {
     pub(super) fn wake_at(&self) -> Option<Timestamp> {
         self.wake_at
     }
-
-    // === What happened ===
-
-    /// Takes in a newer form of the pod; an older one is ignored.
-    pub(super) fn observe(&mut self, pod: Arc<Pod>, now: Timestamp) {
-        if version(&pod) < version(&self.pod) {
-            return;
-        }
-        self.worker.observe(&pod, now);
-        self.pod = pod;
-    }
-
-    /// Takes in that the API server no longer has the pod.
-    pub(super) fn gone(&mut self, last: &Pod, now: Timestamp) {
-        self.worker.removed(last, now);
-    }
-
-    /// Takes in a container's state; reports whether that is news. States only
-    /// move forward: a listing may be older than an event that overtook it.
-    pub(super) fn container(&mut self, instance: ContainerInstance) -> bool {
-        let known = self.runtime.containers.iter().find(|c| c.id == instance.id);
-        if known.is_some_and(|k| rank(&k.run) >= rank(&instance.run))
-            || self.removing.contains(&instance.id)
-        {
-            return false;
-        }
-        self.runtime.upsert(instance);
-        true
-    }
-
-    pub(super) fn set_up_done(&mut self, result: Result<(), String>, now: Timestamp) {
-        self.refresh_at = volumes::are_refreshed(&self.pod).then(|| after(now, REFRESH_SECONDS));
-        if std::mem::take(&mut self.refreshing) {
-            return;
-        }
-        self.state.set_up = match result {
-            Ok(()) => SetUp::Ready,
-            Err(message) => SetUp::Failed {
-                message,
-                retry_at: after(now, SET_UP_RETRY_SECONDS),
-            },
-        };
-    }
-
-    pub(super) fn start_done(&mut self, name: &str, started: Started, now: Timestamp) {
-        // Begun to be stopped meanwhile: that is what is under way now.
-        let stopping = self.state.in_flight(name) == Some(InFlight::Stopping);
-        match started {
-            Started::Instance(instance) => {
-                self.container(instance);
-                self.state.start_succeeded(name);
-            }
-            Started::Failed(kind, message) => {
-                if let Some(container) = pod::container(&self.pod, name).cloned() {
-                    self.state.start_failed(&container, kind, message, now);
-                }
-            }
-        }
-        if stopping {
-            self.state.local(name).in_flight = Some(InFlight::Stopping);
-        }
-    }
-
-    pub(super) fn kill_done(&mut self, name: &str, id: &str, result: Result<(), String>) {
-        self.stopping.remove(id);
-        let others = self.stopping.keys().any(|other| {
-            self.runtime
-                .containers
-                .iter()
-                .any(|c| &c.id == other && c.name == name)
-        });
-        if !others {
-            self.state.local(name).in_flight = None;
-        }
-        if let Err(message) = result {
-            tracing::error!(id, message, "cannot stop a container");
-        }
-    }
-
-    pub(super) fn probe_done(
-        &mut self,
-        name: &str,
-        id: &str,
-        kind: ProbeKind,
-        outcome: &ProbeOutcome,
-    ) {
-        let probes = &mut self.state.local(name).probes;
-        if probes.instance_id == id
-            && let Some(probe) = probes.get_mut(kind)
-        {
-            probe.record(outcome.success);
-        }
-    }
-
-    pub(super) fn remove_done(&mut self, id: &str, result: Result<(), String>, now: Timestamp) {
-        self.removing.remove(id);
-        match result {
-            Ok(()) => self.runtime.forget(id),
-            // The shim is still ending; there is time.
-            Err(_) => self.retry_removal_at = Some(after(now, RETRY_SECONDS)),
-        }
-    }
-
-    pub(super) fn status_written(
-        &mut self,
-        result: Result<Box<Pod>, client::Error>,
-        now: Timestamp,
-    ) {
-        self.status = Step::Todo;
-        match result {
-            Ok(pod) => self.observe(Arc::from(pod), now),
-            // Gone, or another pod of the same name: the informer will tell.
-            Err(error) if error.is_not_found() || error.is_conflict() => {
-                self.status = Step::RetryAt(after(now, RETRY_SECONDS));
-            }
-            Err(error) => {
-                let pod = pod::full_name(&self.pod);
-                tracing::warn!(pod, %error, "cannot write a pod's status");
-                self.written = None;
-                self.status = Step::RetryAt(after(now, RETRY_SECONDS));
-            }
-        }
-    }
-
-    pub(super) fn torn_down(&mut self, result: Result<(), String>, now: Timestamp) {
-        self.tear_down = match result {
-            Ok(()) => Step::Done,
-            Err(error) => {
-                tracing::warn!(
-                    pod = pod::full_name(&self.pod),
-                    error,
-                    "cannot remove its directory"
-                );
-                Step::RetryAt(after(now, RETRY_SECONDS))
-            }
-        };
-    }
-
-    pub(super) fn deleted(&mut self, result: Result<(), client::Error>, now: Timestamp) {
-        self.delete = match result {
-            Ok(()) => Step::Done,
-            Err(error) if error.is_not_found() || error.is_conflict() => Step::Done,
-            Err(error) => {
-                tracing::warn!(pod = pod::full_name(&self.pod), %error, "cannot confirm a deletion");
-                Step::RetryAt(after(now, RETRY_SECONDS))
-            }
-        };
-    }
-
-    // === What comes next ===
 
     /// Decides what to do now.
     pub(super) fn sync(&mut self, facts: &NodeFacts, now: Timestamp) -> Vec<Effect> {
@@ -348,7 +175,7 @@ impl PodEntry {
         if self.state.set_up == SetUp::Ready && self.refresh_at.is_some_and(|at| at <= now) {
             self.refresh_at = None;
             self.refreshing = true;
-            effects.push(Effect::SetUp);
+            effects.push(Effect::Task(Task::SetUp));
         }
         self.wake(self.refresh_at);
         let status = self.compute(facts, now);
@@ -362,7 +189,7 @@ impl PodEntry {
         match action {
             Action::SetUp => {
                 self.state.set_up = SetUp::InFlight;
-                effects.push(Effect::SetUp);
+                effects.push(Effect::Task(Task::SetUp));
             }
             Action::Start {
                 container,
@@ -379,10 +206,10 @@ impl PodEntry {
                         .crash_backoff
                         .advance(&pod::spec_hash(&spec), ended_at, now);
                 }
-                effects.push(Effect::Start {
+                effects.push(Effect::Task(Task::Start {
                     container: Box::new(spec),
                     attempt,
-                });
+                }));
             }
             Action::Kill {
                 container,
@@ -400,7 +227,7 @@ impl PodEntry {
             }
             Action::Remove { id } => {
                 if self.removing.insert(id.clone()) {
-                    effects.push(Effect::Remove { id });
+                    effects.push(Effect::Task(Task::Remove { id }));
                 }
             }
             Action::BackOff { container, id } => {
@@ -429,12 +256,12 @@ impl PodEntry {
     ) {
         self.state.local(&container).in_flight = Some(InFlight::Stopping);
         self.stopping.insert(id.clone(), grace_seconds);
-        effects.push(Effect::Kill {
+        effects.push(Effect::Task(Task::Kill {
             container,
             id,
-            message,
+            message: Some(message),
             grace_seconds,
-        });
+        }));
     }
 
     /// Tells, once per failed pull, that its container now waits.
@@ -518,11 +345,12 @@ impl PodEntry {
             Some(before) if before <= grace_seconds => {}
             Some(_) => {
                 self.stopping.insert(id.clone(), grace_seconds);
-                effects.push(Effect::Hasten {
+                effects.push(Effect::Task(Task::Kill {
                     container: name,
                     id,
+                    message: None,
                     grace_seconds,
-                });
+                }));
             }
             // It is only just being created; its end waits for that.
             None if matches!(instance.run, ContainerRun::Created)
@@ -538,7 +366,7 @@ impl PodEntry {
     /// and once the API server has forgotten the pod, its containers and logs.
     fn sync_terminated(&mut self, now: Timestamp, effects: &mut Vec<Effect>) {
         if self.tear_down.begin(now) {
-            effects.push(Effect::TearDown);
+            effects.push(Effect::Task(Task::TearDown));
         }
         self.wake(self.tear_down.retry_at());
         if self.tear_down != Step::Done {
@@ -546,7 +374,7 @@ impl PodEntry {
         }
         let status_settled = self.status == Step::Done;
         if self.worker.delete_requested() && status_settled && self.delete.begin(now) {
-            effects.push(Effect::Delete);
+            effects.push(Effect::Task(Task::Delete));
         }
         self.wake(self.delete.retry_at());
         if !self.worker.is_gone() {
@@ -563,7 +391,7 @@ impl PodEntry {
             .collect();
         for id in ids {
             if self.removing.insert(id.clone()) {
-                effects.push(Effect::Remove { id });
+                effects.push(Effect::Task(Task::Remove { id }));
             }
         }
         if self.runtime.containers.is_empty() {
@@ -601,12 +429,12 @@ impl PodEntry {
                     probe.begun(now);
                     let timeout = seconds(probe.timing().timeout_seconds);
                     let (container, id) = (name.clone(), id.clone());
-                    effects.push(Effect::Probe {
+                    effects.push(Effect::Task(Task::Probe {
                         container,
                         id,
                         kind,
                         timeout,
-                    });
+                    }));
                 }
             }
         }
@@ -629,6 +457,9 @@ impl PodEntry {
         if self.worker.is_gone() || self.status == Step::InFlight {
             return;
         }
+        if now < self.hold_status_until && self.state.any_in_flight() {
+            return self.wake(Some(self.hold_status_until));
+        }
         let computed = self.compute(facts, now);
         let Some(patch) = status_patch::patch(&self.pod, &computed) else {
             self.status = Step::Done;
@@ -649,7 +480,7 @@ impl PodEntry {
         }
         if self.status.begin(now) {
             self.written = Some((patch.clone(), now));
-            effects.push(Effect::WriteStatus(patch));
+            effects.push(Effect::Task(Task::WriteStatus(patch)));
         }
         self.wake(self.status.retry_at());
     }

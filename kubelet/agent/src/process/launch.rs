@@ -28,11 +28,17 @@ pub(super) async fn start(
     shared: &Arc<Shared>,
     request: StartRequest,
 ) -> Result<ContainerInstance, RuntimeError> {
-    let _permit = shared.starts.acquire().await;
+    let permit = Arc::clone(&shared.starts).acquire_owned().await;
+    let permit = permit.map_err(|_closed| RuntimeError::Closed)?;
     let id = new_id();
     let worker = Arc::clone(shared);
     let task_id = id.clone();
-    let outcome = blocking(move || start_blocking(&worker, &task_id, &request)).await;
+    let outcome = blocking(move || {
+        // Held to the very end of the work, also if nobody waits for it any more.
+        let _permit = permit;
+        start_blocking(&worker, &task_id, &request)
+    })
+    .await;
     match outcome {
         Ok(()) => {}
         Err(error) => {
@@ -119,7 +125,8 @@ fn start_shim(command: &[OsString], dir: &ContainerDir) -> Result<(), RuntimeErr
         // The program was replaced on disk while it runs (an upgrade, a build).
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             let (out, err) = copies().map_err(shim_error)?;
-            spawn(&OsString::from("/proc/self/exe"), out, err).map_err(|_| shim_error(error))?;
+            spawn(&OsString::from("/proc/self/exe"), out, err)
+                .map_err(|_same| shim_error(error))?;
         }
         Err(error) => return Err(shim_error(error)),
     }
@@ -207,10 +214,11 @@ fn environment(id: &str, request: &StartRequest, rootfs: &Path) -> Vec<(String, 
     if let Some(dir) = &request.resolved.directory {
         let path = env.get("PATH").cloned().unwrap_or_default();
         let (dir, bin) = (dir.display(), dir.join("bin"));
-        let bin = bin
-            .is_dir()
-            .then(|| format!("{}:", bin.display()))
-            .unwrap_or_default();
+        let bin = if bin.is_dir() {
+            format!("{}:", bin.display())
+        } else {
+            String::new()
+        };
         env.insert("PATH".to_owned(), format!("{dir}:{bin}{path}"));
     }
     for mount in &request.mounts {

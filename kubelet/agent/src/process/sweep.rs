@@ -38,7 +38,12 @@ pub(super) fn settle_dead(
         reason: "Error".to_owned(),
         message: "the container's shim was killed; its processes were ended".to_owned(),
     };
-    dir.write_exit(&exit).map_err(file_error(dir.path()))?;
+    // The end is a fact whether it can be recorded or not: the directory may have
+    // been removed, the disk may be full. Without a record the next agent comes
+    // to the same result.
+    if let Err(error) = dir.write_exit(&exit) {
+        tracing::warn!(id = spec.id, %error, "cannot record how a container ended");
+    }
     Ok(exit)
 }
 

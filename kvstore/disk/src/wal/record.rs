@@ -72,7 +72,12 @@ pub(crate) struct Writer {
 
 impl Writer {
     /// Appends one record; `fill` appends the payload.
-    pub(crate) fn record(&mut self, out: &mut Vec<u8>, kind: Kind, fill: impl FnOnce(&mut Vec<u8>)) {
+    pub(crate) fn record(
+        &mut self,
+        out: &mut Vec<u8>,
+        kind: Kind,
+        fill: impl FnOnce(&mut Vec<u8>),
+    ) {
         let start = out.len();
         out.resize(start + HEAD, 0);
         fill(out);
@@ -118,13 +123,21 @@ struct Head {
 impl Head {
     fn read(bytes: &[u8], at: usize, segment: u32) -> Option<Self> {
         let head: &[u8; HEAD] = bytes.get(at..at + HEAD)?.try_into().ok()?;
-        let word = |from: usize| u32::from_le_bytes([head[from], head[from + 1], head[from + 2], head[from + 3]]);
+        let word = |from: usize| {
+            u32::from_le_bytes([head[from], head[from + 1], head[from + 2], head[from + 3]])
+        };
         if word(0) != crc32fast::hash(&head[4..]) || word(20) != segment {
             return None;
         }
         let kind = Kind::from_u8(head[24])?;
         let len = usize::try_from(word(16)).ok()?;
-        Some(Self { body_crc: word(4), prev: word(8), synced: word(12), len, kind })
+        Some(Self {
+            body_crc: word(4),
+            prev: word(8),
+            synced: word(12),
+            len,
+            kind,
+        })
     }
 }
 
@@ -154,7 +167,11 @@ pub(crate) fn read(bytes: &[u8], at: usize, chain: Option<u32>, segment: u32) ->
     let Some(raw) = bytes.get(at..at + HEAD) else {
         let rest = bytes.get(at..).unwrap_or(&[]);
         let empty = rest.iter().all(|byte| *byte == 0);
-        return if empty { Found::End } else { Found::Bad("a record's head is cut short".to_owned()) };
+        return if empty {
+            Found::End
+        } else {
+            Found::Bad("a record's head is cut short".to_owned())
+        };
     };
     if raw.iter().all(|byte| *byte == 0) {
         return Found::End;
@@ -176,7 +193,13 @@ pub(crate) fn read(bytes: &[u8], at: usize, chain: Option<u32>, segment: u32) ->
     if tail[0] != TRAILER || tail[1..].iter().any(|byte| *byte != 0) {
         return Found::Bad("a record's end is damaged".to_owned());
     }
-    Found::Record(Record { kind: head.kind, payload, synced: head.synced, chain: head.body_crc, end })
+    Found::Record(Record {
+        kind: head.kind,
+        payload,
+        synced: head.synced,
+        chain: head.body_crc,
+        end,
+    })
 }
 
 fn raw_len(len: usize) -> u32 {

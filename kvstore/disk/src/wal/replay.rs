@@ -46,14 +46,25 @@ impl SegmentHead {
         }
         let format = bytes.get_u32_le();
         if format != SEGMENT_FORMAT {
-            return Err(format!("segment format {format}, this program knows {SEGMENT_FORMAT}"));
+            return Err(format!(
+                "segment format {format}, this program knows {SEGMENT_FORMAT}"
+            ));
         }
-        let identity = Identity { cluster_id: bytes.get_u64_le(), member_id: bytes.get_u64_le() };
+        let identity = Identity {
+            cluster_id: bytes.get_u64_le(),
+            member_id: bytes.get_u64_le(),
+        };
         let number = bytes.get_u64_le();
         let last_index = bytes.get_u64_le();
         let last_term = bytes.get_u64_le();
         let hard_state = decode_hard_state(bytes).map_err(|error| error.to_string())?;
-        Ok(Self { identity, number, hard_state, last_index, last_term })
+        Ok(Self {
+            identity,
+            number,
+            hard_state,
+            last_index,
+            last_term,
+        })
     }
 }
 
@@ -72,8 +83,15 @@ impl SegmentName {
 
     fn parse(name: &str) -> Option<Self> {
         let (number, last_index) = name.strip_suffix(".wal")?.split_once('-')?;
-        let hex = |text: &str| (text.len() == 16).then(|| u64::from_str_radix(text, 16).ok()).flatten();
-        Some(Self { number: hex(number)?, last_index: hex(last_index)? })
+        let hex = |text: &str| {
+            (text.len() == 16)
+                .then(|| u64::from_str_radix(text, 16).ok())
+                .flatten()
+        };
+        Some(Self {
+            number: hex(number)?,
+            last_index: hex(last_index)?,
+        })
     }
 }
 
@@ -100,7 +118,11 @@ pub(super) fn segments(disk: &dyn Disk, dir: &Path) -> Result<Vec<SegmentName>, 
 }
 
 pub(super) fn corrupt(file: &Path, offset: usize, reason: impl Into<String>) -> DiskError {
-    DiskError::Corrupt { file: file.to_owned(), offset: offset as u64, reason: reason.into() }
+    DiskError::Corrupt {
+        file: file.to_owned(),
+        offset: offset as u64,
+        reason: reason.into(),
+    }
 }
 
 /// Puts the log together, segment by segment.
@@ -133,7 +155,8 @@ impl Replay {
         let len = file.len().map_err(DiskError::io("measure", &path))?;
         let len = usize::try_from(len).map_err(|_too_long| corrupt(&path, 0, "it is too long"))?;
         let mut bytes = vec![0; len];
-        file.read_at(&mut bytes, 0).map_err(DiskError::io("read", &path))?;
+        file.read_at(&mut bytes, 0)
+            .map_err(DiskError::io("read", &path))?;
         let bytes = Bytes::from(bytes);
         // The low half is enough to tell neighbours apart.
         let number = low_half(name.number);
@@ -182,15 +205,18 @@ impl Replay {
             Kind::Segment => self.head(path, name, &payload),
             Kind::HardState => {
                 let state = decode_hard_state(&payload);
-                self.recovered.hard_state = state.map_err(|error| corrupt(path, at, error.to_string()))?;
+                self.recovered.hard_state =
+                    state.map_err(|error| corrupt(path, at, error.to_string()))?;
                 self.hard_state_at = at;
                 Ok(())
             }
             Kind::Entry => {
                 // Copied, so that a small entry does not hold the whole segment.
                 let payload = Bytes::copy_from_slice(&payload);
-                let entry = decode_entry(payload).map_err(|error| corrupt(path, at, error.to_string()))?;
-                self.entry(entry).map_err(|reason| corrupt(path, at, reason))
+                let entry =
+                    decode_entry(payload).map_err(|error| corrupt(path, at, error.to_string()))?;
+                self.entry(entry)
+                    .map_err(|reason| corrupt(path, at, reason))
             }
             Kind::Snapshot => {
                 let mut payload = payload;
@@ -240,7 +266,11 @@ impl Replay {
         let base = self.recovered.base_index;
         let last = self.recovered.last_index();
         if entry.index <= base || entry.index > last + 1 {
-            return Err(format!("entry {} does not fit a log from {} to {last}", entry.index, base + 1));
+            return Err(format!(
+                "entry {} does not fit a log from {} to {last}",
+                entry.index,
+                base + 1
+            ));
         }
         let keep = usize::try_from(entry.index - base - 1).unwrap_or(usize::MAX);
         self.recovered.entries.truncate(keep);
@@ -251,14 +281,22 @@ impl Replay {
     /// Starts the log anew behind a snapshot, keeping entries that continue it.
     fn snapshot(&mut self, index: u64, term: u64) {
         let recovered = &mut self.recovered;
-        let continues = recovered.entries.iter().any(|entry| (entry.index, entry.term) == (index, term));
-        recovered.entries.retain(|entry| continues && entry.index > index);
+        let continues = recovered
+            .entries
+            .iter()
+            .any(|entry| (entry.index, entry.term) == (index, term));
+        recovered
+            .entries
+            .retain(|entry| continues && entry.index > index);
         recovered.base_index = index;
         recovered.base_term = term;
     }
 
     /// Judges what is behind the last good record, and cuts a torn write off.
-    #[expect(clippy::too_many_arguments, reason = "one segment's context, used once")]
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "one segment's context, used once"
+    )]
     fn check_rest(
         &mut self,
         disk: &dyn Disk,
@@ -269,18 +307,27 @@ impl Replay {
         last: bool,
         bad: Option<String>,
     ) -> Result<(), DiskError> {
-        let used = bytes.iter().rposition(|byte| *byte != 0).map_or(0, |place| place + 1);
+        let used = bytes
+            .iter()
+            .rposition(|byte| *byte != 0)
+            .map_or(0, |place| place + 1);
         let clean = bad.is_none() && used <= at;
         let reason = bad.unwrap_or_else(|| "data behind the end".to_owned());
         if !clean {
-            let number = SegmentName::parse(&path.file_name().unwrap_or_default().to_string_lossy());
+            let number =
+                SegmentName::parse(&path.file_name().unwrap_or_default().to_string_lossy());
             let number = low_half(number.map_or(0, |name| name.number));
             match record::judge(bytes, at, used, number) {
                 Verdict::Torn if last => {
-                    self.dropped = Some(cut_off(disk, path, file, bytes, at..used.max(at), reason)?);
+                    self.dropped =
+                        Some(cut_off(disk, path, file, bytes, at..used.max(at), reason)?);
                 }
                 Verdict::Torn => {
-                    return Err(corrupt(path, at, format!("{reason}, and newer segments follow")));
+                    return Err(corrupt(
+                        path,
+                        at,
+                        format!("{reason}, and newer segments follow"),
+                    ));
                 }
                 Verdict::Corrupt(why) => return Err(corrupt(path, at, format!("{reason}, {why}"))),
             }
@@ -298,7 +345,8 @@ impl Replay {
         let commit = self.recovered.hard_state.commit;
         if commit > last {
             if self.synced > self.hard_state_at {
-                let reason = format!("entries up to {commit} were committed, the log ends at {last}");
+                let reason =
+                    format!("entries up to {commit} were committed, the log ends at {last}");
                 return Err(corrupt(path, self.hard_state_at, reason));
             }
             self.recovered.hard_state.commit = last;
@@ -324,15 +372,32 @@ fn cut_off(
     let copy: PathBuf = path.with_extension(format!("torn-{:08x}", range.start));
     let offset = range.start as u64;
     let mut out = disk.create(&copy).map_err(DiskError::io("create", &copy))?;
-    out.write_at(torn, 0).map_err(DiskError::io("write", &copy))?;
-    out.sync_all().map_err(|source| DiskError::Sync { path: copy.clone(), source })?;
+    out.write_at(torn, 0)
+        .map_err(DiskError::io("write", &copy))?;
+    out.sync_all().map_err(|source| DiskError::Sync {
+        path: copy.clone(),
+        source,
+    })?;
     if let Some(dir) = path.parent() {
-        disk.sync_dir(dir).map_err(|source| DiskError::Sync { path: dir.to_owned(), source })?;
+        disk.sync_dir(dir).map_err(|source| DiskError::Sync {
+            path: dir.to_owned(),
+            source,
+        })?;
     }
     let zeros = vec![0; torn.len()];
-    file.write_at(&zeros, offset).map_err(DiskError::io("write", path))?;
-    file.sync_all().map_err(|source| DiskError::Sync { path: path.to_owned(), source })?;
-    let dropped = Dropped { file: path.to_owned(), offset, bytes: torn.len() as u64, copy, reason };
+    file.write_at(&zeros, offset)
+        .map_err(DiskError::io("write", path))?;
+    file.sync_all().map_err(|source| DiskError::Sync {
+        path: path.to_owned(),
+        source,
+    })?;
+    let dropped = Dropped {
+        file: path.to_owned(),
+        offset,
+        bytes: torn.len() as u64,
+        copy,
+        reason,
+    };
     tracing::warn!(
         file = %dropped.file.display(),
         offset = dropped.offset,

@@ -17,7 +17,12 @@ impl Core {
         for entry in entries {
             let (index, term) = (entry.index, entry.term);
             if entry.kind != EntryKind::Normal {
-                fatal("apply", &format!("log entry {index} changes the membership, which nothing here proposes"));
+                fatal(
+                    "apply",
+                    &format!(
+                        "log entry {index} changes the membership, which nothing here proposes"
+                    ),
+                );
             }
             if entry.data.is_empty() {
                 self.machine.advance(index, term);
@@ -29,6 +34,7 @@ impl Core {
             };
             self.apply_one(index, term, proposal, now);
         }
+        self.forget_answered();
         let waiting = i64::try_from(self.waiters.len()).unwrap_or(i64::MAX);
         self.metrics.proposals_pending.set(waiting);
     }

@@ -11,7 +11,10 @@ use std::{
 };
 
 use member::Role;
-use mvcc::{Alarm, Command, CompactRequest, CompactStep, LeaseCheckpointRequest, LeaseRevokeRequest, Proposal};
+use mvcc::{
+    Alarm, Command, CompactRequest, CompactStep, LeaseCheckpointRequest, LeaseRevokeRequest,
+    Proposal,
+};
 use tokio::sync::oneshot;
 
 use super::Core;
@@ -58,6 +61,8 @@ pub(crate) struct Background {
     writeback_under_way: bool,
     writeback_due: Duration,
     compacting: bool,
+    /// Whether the last step of compaction left more that can be done at once.
+    compact_more: bool,
     compaction_waiters: Vec<oneshot::Sender<()>>,
     leases_due: Duration,
     progress_interval: Duration,
@@ -77,6 +82,7 @@ impl Background {
             writeback_under_way: false,
             writeback_due: Duration::ZERO,
             compacting: true,
+            compact_more: false,
             compaction_waiters: Vec::new(),
             leases_due: Duration::ZERO,
             progress_interval: config.watch_progress_interval,
@@ -102,7 +108,7 @@ impl Core {
 
     /// Says whether the driver should take another turn soon, unasked.
     pub(crate) fn wants_turn(&self) -> bool {
-        self.background.compacting && !self.background.writeback_under_way
+        self.background.compact_more && !self.background.writeback_under_way
     }
 
     pub(super) fn tick_background(&mut self, now: Duration) {
@@ -128,7 +134,9 @@ impl Core {
         if self.background.writeback_under_way {
             return;
         }
-        let Some(batch) = self.machine.take_writeback(WRITEBACK_BYTES_MAX) else { return };
+        let Some(batch) = self.machine.take_writeback(WRITEBACK_BYTES_MAX) else {
+            return;
+        };
         self.background.writeback_under_way = true;
         self.background.writeback_due = now + WRITEBACK_INTERVAL;
         // The thread ends only with the process or after the core.
@@ -160,8 +168,11 @@ impl Core {
         if !self.background.compacting || self.background.writeback_under_way {
             return;
         }
+        self.background.compact_more = false;
         match self.machine.compact_step(COMPACT_REVISIONS) {
-            Ok(CompactStep::More | CompactStep::Busy) => {}
+            Ok(CompactStep::More) => self.background.compact_more = true,
+            // The next tick looks again.
+            Ok(CompactStep::Busy) => {}
             Ok(CompactStep::Done) => {
                 self.background.compacting = false;
                 for waiter in self.background.compaction_waiters.drain(..) {
@@ -176,9 +187,13 @@ impl Core {
         for id in self.machine.expired(now, LEASES_REVOKED_MAX) {
             self.propose_unasked(Command::LeaseRevoke(LeaseRevokeRequest { id }));
         }
-        let checkpoints = self.machine.checkpoints_due(now, CHECKPOINT_INTERVAL, CHECKPOINTS_MAX);
+        let checkpoints = self
+            .machine
+            .checkpoints_due(now, CHECKPOINT_INTERVAL, CHECKPOINTS_MAX);
         if !checkpoints.is_empty() {
-            self.propose_unasked(Command::LeaseCheckpoint(LeaseCheckpointRequest { checkpoints }));
+            self.propose_unasked(Command::LeaseCheckpoint(LeaseCheckpointRequest {
+                checkpoints,
+            }));
         }
     }
 
@@ -207,9 +222,14 @@ impl Core {
                 target
             }
         };
-        if let Some(revision) = target.filter(|target| *target > self.machine.compact_revision().max(0)) {
+        if let Some(revision) =
+            target.filter(|target| *target > self.machine.compact_revision().max(0))
+        {
             tracing::info!(revision, "compacting history automatically");
-            self.propose_unasked(Command::Compact(CompactRequest { revision, physical: false }));
+            self.propose_unasked(Command::Compact(CompactRequest {
+                revision,
+                physical: false,
+            }));
         }
     }
 

@@ -5,9 +5,7 @@ use mvcc::{
     RangeRequest, RequestOp, ResponseOp, SortOrder, SortTarget, TxnRequest,
 };
 use proto::{
-    etcdserverpb::{
-        self as pb, compare::TargetUnion, request_op::Request, response_op::Response,
-    },
+    etcdserverpb::{self as pb, compare::TargetUnion, request_op::Request, response_op::Response},
     mvccpb,
 };
 
@@ -47,20 +45,36 @@ pub(crate) fn put(request: pb::PutRequest) -> PutRequest {
 }
 
 pub(crate) fn delete_range(request: pb::DeleteRangeRequest) -> DeleteRangeRequest {
-    DeleteRangeRequest { key: request.key, range_end: request.range_end, prev_kv: request.prev_kv }
+    DeleteRangeRequest {
+        key: request.key,
+        range_end: request.range_end,
+        prev_kv: request.prev_kv,
+    }
 }
 
 /// Reads a transaction; its depth was limited when the bytes were decoded.
 pub(crate) fn txn(request: pb::TxnRequest, max_ops: usize) -> Result<TxnRequest, Error> {
     // Counted first, so that a refusal costs no work in proportion to the request.
-    let most = request.compare.len().max(request.success.len()).max(request.failure.len());
+    let most = request
+        .compare
+        .len()
+        .max(request.success.len())
+        .max(request.failure.len());
     if most > max_ops {
         return Err(Error::TooManyOps);
     }
     let left = max_ops - most;
-    let ops = |ops: Vec<pb::RequestOp>| ops.into_iter().map(|each| op(each, left)).collect::<Result<_, _>>();
+    let ops = |ops: Vec<pb::RequestOp>| {
+        ops.into_iter()
+            .map(|each| op(each, left))
+            .collect::<Result<_, _>>()
+    };
     Ok(TxnRequest {
-        compare: request.compare.into_iter().map(compare).collect::<Result<_, _>>()?,
+        compare: request
+            .compare
+            .into_iter()
+            .map(compare)
+            .collect::<Result<_, _>>()?,
         success: ops(request.success)?,
         failure: ops(request.failure)?,
     })
@@ -104,7 +118,12 @@ fn compare(request: pb::Compare) -> Result<Compare, Error> {
         }),
     };
     let result = CompareResult::from_i32(request.result).ok_or(Error::InvalidClientApiVersion)?;
-    Ok(Compare { key: request.key, range_end: request.range_end, result, target })
+    Ok(Compare {
+        key: request.key,
+        range_end: request.range_end,
+        result,
+        target,
+    })
 }
 
 pub(crate) fn key_value(kv: KeyValue) -> mvccpb::KeyValue {
@@ -118,7 +137,10 @@ pub(crate) fn key_value(kv: KeyValue) -> mvccpb::KeyValue {
     }
 }
 
-pub(crate) fn range_reply(reply: mvcc::RangeReply, header: Option<pb::ResponseHeader>) -> pb::RangeResponse {
+pub(crate) fn range_reply(
+    reply: mvcc::RangeReply,
+    header: Option<pb::ResponseHeader>,
+) -> pb::RangeResponse {
     pb::RangeResponse {
         header,
         kvs: reply.kvs.into_iter().map(key_value).collect(),
@@ -127,8 +149,14 @@ pub(crate) fn range_reply(reply: mvcc::RangeReply, header: Option<pb::ResponseHe
     }
 }
 
-pub(crate) fn put_reply(reply: mvcc::PutReply, header: Option<pb::ResponseHeader>) -> pb::PutResponse {
-    pb::PutResponse { header, prev_kv: reply.prev_kv.map(key_value) }
+pub(crate) fn put_reply(
+    reply: mvcc::PutReply,
+    header: Option<pb::ResponseHeader>,
+) -> pb::PutResponse {
+    pb::PutResponse {
+        header,
+        prev_kv: reply.prev_kv.map(key_value),
+    }
 }
 
 pub(crate) fn delete_reply(
@@ -142,14 +170,26 @@ pub(crate) fn delete_reply(
     }
 }
 
-pub(crate) fn txn_reply(reply: mvcc::TxnReply, header: Option<pb::ResponseHeader>) -> pb::TxnResponse {
+pub(crate) fn txn_reply(
+    reply: mvcc::TxnReply,
+    header: Option<pb::ResponseHeader>,
+) -> pb::TxnResponse {
     let responses = reply.responses.into_iter().map(response_op).collect();
-    pb::TxnResponse { header, succeeded: reply.succeeded, responses }
+    pb::TxnResponse {
+        header,
+        succeeded: reply.succeeded,
+        responses,
+    }
 }
 
 /// Writes one answer inside a transaction; its header carries only a revision.
 fn response_op(response: ResponseOp) -> pb::ResponseOp {
-    let header = |revision| Some(pb::ResponseHeader { revision, ..pb::ResponseHeader::default() });
+    let header = |revision| {
+        Some(pb::ResponseHeader {
+            revision,
+            ..pb::ResponseHeader::default()
+        })
+    };
     let response = match response {
         ResponseOp::Range(reply) => {
             let header = header(reply.revision);
@@ -168,5 +208,7 @@ fn response_op(response: ResponseOp) -> pb::ResponseOp {
             Response::ResponseTxn(txn_reply(reply, header))
         }
     };
-    pb::ResponseOp { response: Some(response) }
+    pb::ResponseOp {
+        response: Some(response),
+    }
 }

@@ -8,14 +8,20 @@ use crate::{handle::Handle, rpc_error::RpcError};
 
 #[tonic::async_trait]
 impl Kv for Handle {
-    async fn range(&self, request: Request<pb::RangeRequest>) -> Result<Response<pb::RangeResponse>, Status> {
+    async fn range(
+        &self,
+        request: Request<pb::RangeRequest>,
+    ) -> Result<Response<pb::RangeResponse>, Status> {
         let request = convert::range(request.into_inner()).map_err(RpcError::from)?;
         let reply = Handle::range(self, request).await?;
         let header = self.header(reply.revision);
         Ok(Response::new(convert::range_reply(reply, header)))
     }
 
-    async fn put(&self, request: Request<pb::PutRequest>) -> Result<Response<pb::PutResponse>, Status> {
+    async fn put(
+        &self,
+        request: Request<pb::PutRequest>,
+    ) -> Result<Response<pb::PutResponse>, Status> {
         let reply = Handle::put(self, convert::put(request.into_inner())).await?;
         let header = self.header(reply.revision);
         Ok(Response::new(convert::put_reply(reply, header)))
@@ -30,7 +36,10 @@ impl Kv for Handle {
         Ok(Response::new(convert::delete_reply(reply, header)))
     }
 
-    async fn txn(&self, request: Request<pb::TxnRequest>) -> Result<Response<pb::TxnResponse>, Status> {
+    async fn txn(
+        &self,
+        request: Request<pb::TxnRequest>,
+    ) -> Result<Response<pb::TxnResponse>, Status> {
         let max_ops = self.shared.config.max_txn_ops;
         let request = convert::txn(request.into_inner(), max_ops).map_err(RpcError::from)?;
         let reply = Handle::txn(self, request).await?;
@@ -44,6 +53,8 @@ impl Kv for Handle {
     ) -> Result<Response<pb::CompactionResponse>, Status> {
         let pb::CompactionRequest { revision, physical } = request.into_inner();
         let reply = Handle::compact(self, mvcc::CompactRequest { revision, physical }).await?;
-        Ok(Response::new(pb::CompactionResponse { header: self.header(reply.revision) }))
+        Ok(Response::new(pb::CompactionResponse {
+            header: self.header(reply.revision),
+        }))
     }
 }

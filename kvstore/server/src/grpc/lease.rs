@@ -28,7 +28,9 @@ impl Lease for Handle {
     ) -> Result<Response<pb::LeaseRevokeResponse>, Status> {
         let id = request.into_inner().id;
         let reply = Handle::lease_revoke(self, mvcc::LeaseRevokeRequest { id }).await?;
-        Ok(Response::new(pb::LeaseRevokeResponse { header: self.header(reply.revision) }))
+        Ok(Response::new(pb::LeaseRevokeResponse {
+            header: self.header(reply.revision),
+        }))
     }
 
     type LeaseKeepAliveStream = BoxStream<'static, Result<pb::LeaseKeepAliveResponse, Status>>;
@@ -51,7 +53,9 @@ impl Lease for Handle {
             }
         });
         let stop = self.shared.stop.clone();
-        Ok(Response::new(replies.take_until(stop.cancelled_owned()).boxed()))
+        Ok(Response::new(
+            replies.take_until(stop.cancelled_owned()).boxed(),
+        ))
     }
 
     async fn lease_time_to_live(
@@ -76,7 +80,10 @@ impl Lease for Handle {
         let leases = self.leases().await?;
         Ok(Response::new(pb::LeaseLeasesResponse {
             header: self.header(self.revision()),
-            leases: leases.into_iter().map(|id| pb::LeaseStatus { id }).collect(),
+            leases: leases
+                .into_iter()
+                .map(|id| pb::LeaseStatus { id })
+                .collect(),
         }))
     }
 }

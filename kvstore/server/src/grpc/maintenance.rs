@@ -2,7 +2,8 @@
 
 use mvcc::{Alarm, AlarmKind};
 use proto::etcdserverpb::{
-    self as pb, alarm_request::AlarmAction, cluster_server::Cluster, maintenance_server::Maintenance,
+    self as pb, alarm_request::AlarmAction, cluster_server::Cluster,
+    maintenance_server::Maintenance,
 };
 use tonic::{Request, Response, Status};
 
@@ -10,16 +11,33 @@ use crate::{API_VERSION, STORAGE_VERSION, handle::Handle};
 
 #[tonic::async_trait]
 impl Maintenance for Handle {
-    async fn alarm(&self, request: Request<pb::AlarmRequest>) -> Result<Response<pb::AlarmResponse>, Status> {
+    async fn alarm(
+        &self,
+        request: Request<pb::AlarmRequest>,
+    ) -> Result<Response<pb::AlarmResponse>, Status> {
         let request = request.into_inner();
         let kind = AlarmKind::from_i32(request.alarm);
         let alarms = match (request.action(), kind) {
             (AlarmAction::Get, kind) => self.alarms(kind)?,
             (AlarmAction::Activate, Some(kind)) => {
-                self.set_alarm(Alarm { member: request.member_id, kind }, true).await?
+                self.set_alarm(
+                    Alarm {
+                        member: request.member_id,
+                        kind,
+                    },
+                    true,
+                )
+                .await?
             }
             (AlarmAction::Deactivate, Some(kind)) => {
-                self.set_alarm(Alarm { member: request.member_id, kind }, false).await?
+                self.set_alarm(
+                    Alarm {
+                        member: request.member_id,
+                        kind,
+                    },
+                    false,
+                )
+                .await?
             }
             // An alarm of no kind: etcd does nothing and says so with nothing.
             (AlarmAction::Activate | AlarmAction::Deactivate, None) => Vec::new(),
@@ -34,14 +52,21 @@ impl Maintenance for Handle {
         }))
     }
 
-    async fn status(&self, _request: Request<pb::StatusRequest>) -> Result<Response<pb::StatusResponse>, Status> {
+    async fn status(
+        &self,
+        _request: Request<pb::StatusRequest>,
+    ) -> Result<Response<pb::StatusResponse>, Status> {
         let status = Handle::status(self)?;
         let mut errors = Vec::new();
         if status.leader == 0 {
             errors.push(mvcc::Error::NoLeader.to_string());
         }
         for alarm in &status.alarms {
-            errors.push(format!("memberID:{} alarm:{} ", alarm.member, wire_kind(alarm.kind).as_str_name()));
+            errors.push(format!(
+                "memberID:{} alarm:{} ",
+                alarm.member,
+                wire_kind(alarm.kind).as_str_name()
+            ));
         }
         let signed = |bytes: u64| i64::try_from(bytes).unwrap_or(i64::MAX);
         Ok(Response::new(pb::StatusResponse {
@@ -98,6 +123,9 @@ impl Cluster for Handle {
             is_learner: false,
         };
         // etcd leaves the revision of membership replies at zero.
-        Ok(Response::new(pb::MemberListResponse { header: self.header(0), members: vec![member] }))
+        Ok(Response::new(pb::MemberListResponse {
+            header: self.header(0),
+            members: vec![member],
+        }))
     }
 }

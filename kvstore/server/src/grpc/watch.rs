@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use futures::{StreamExt as _, stream::BoxStream};
 use mvcc::watch::WatchCreate;
-use proto::etcdserverpb::{self as pb, watch_create_request::FilterType, watch_request::RequestUnion};
+use proto::etcdserverpb::{
+    self as pb, watch_create_request::FilterType, watch_request::RequestUnion,
+};
 use tonic::{
     Request, Response, Status, Streaming,
     server::{Grpc, StreamingService},
@@ -19,7 +21,9 @@ use crate::{
 
 /// Answers the one method of the service, with a codec that shares encoded events.
 pub(super) async fn call(handle: &Handle, request: http::Request<hyper::body::Incoming>) -> Reply {
-    Grpc::new(WatchCodec).streaming(Watch(handle.clone()), request).await
+    Grpc::new(WatchCodec)
+        .streaming(Watch(handle.clone()), request)
+        .await
 }
 
 struct Watch(Handle);
@@ -38,10 +42,20 @@ impl StreamingService<pb::WatchRequest> for Watch {
         let limit = shared.config.max_request_bytes;
         let messages = replies(session).flat_map(move |reply| {
             let raft_term = shared.term.load(std::sync::atomic::Ordering::Relaxed);
-            let header = pb::ResponseHeader { raft_term, revision: reply.revision, ..header };
-            futures::stream::iter(WatchMessage::of_reply(reply, header, limit).into_iter().map(Ok))
+            let header = pb::ResponseHeader {
+                raft_term,
+                revision: reply.revision,
+                ..header
+            };
+            futures::stream::iter(
+                WatchMessage::of_reply(reply, header, limit)
+                    .into_iter()
+                    .map(Ok),
+            )
         });
-        std::future::ready(Ok(Response::new(messages.take_until(stop.cancelled_owned()).boxed())))
+        std::future::ready(Ok(Response::new(
+            messages.take_until(stop.cancelled_owned()).boxed(),
+        )))
     }
 }
 

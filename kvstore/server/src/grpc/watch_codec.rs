@@ -8,10 +8,7 @@
 use std::{ops::Range, sync::Arc};
 
 use bytes::{BufMut as _, Bytes, BytesMut};
-use mvcc::{
-    Event, EventKind,
-    watch::WatchReply,
-};
+use mvcc::{Event, EventKind, watch::WatchReply};
 use prost::{Message as _, encoding};
 use proto::{
     etcdserverpb::{ResponseHeader, WatchRequest, WatchResponse},
@@ -55,11 +52,14 @@ impl WatchMessage {
         let shares = if reply.fragment {
             shares(&events, reply.prev_kv, limit)
         } else {
-            vec![0..events.len()]
+            std::iter::once(0..events.len()).collect()
         };
         let last = shares.len() - 1;
         let message = |(at, share): (usize, Range<usize>)| Self {
-            rest: WatchResponse { fragment: at < last, ..rest.clone() },
+            rest: WatchResponse {
+                fragment: at < last,
+                ..rest.clone()
+            },
             prev_kv: reply.prev_kv,
             events: Arc::clone(&events),
             share,
@@ -68,7 +68,9 @@ impl WatchMessage {
     }
 
     fn events(&self) -> impl Iterator<Item = &Bytes> {
-        self.events[self.share.clone()].iter().map(|event| wire(event, self.prev_kv))
+        self.events[self.share.clone()]
+            .iter()
+            .map(|event| wire(event, self.prev_kv))
     }
 }
 
@@ -92,15 +94,26 @@ fn shares(events: &[Arc<Event>], prev_kv: bool, limit: usize) -> Vec<Range<usize
 
 /// Returns the encoded event, encoding it if nobody has.
 fn wire(event: &Event, prev_kv: bool) -> &Bytes {
-    let place = if prev_kv { &event.wire_prev } else { &event.wire };
+    let place = if prev_kv {
+        &event.wire_prev
+    } else {
+        &event.wire
+    };
     place.get_or_init(|| {
         let kind = match event.kind {
             EventKind::Put => mvccpb::event::EventType::Put,
             EventKind::Delete => mvccpb::event::EventType::Delete,
         };
-        let prev_kv = if prev_kv { event.prev_kv().cloned().map(key_value) } else { None };
-        let message =
-            mvccpb::Event { r#type: kind.into(), kv: Some(key_value(event.kv.clone())), prev_kv };
+        let prev_kv = if prev_kv {
+            event.prev_kv().cloned().map(key_value)
+        } else {
+            None
+        };
+        let message = mvccpb::Event {
+            r#type: kind.into(),
+            kv: Some(key_value(event.kv.clone())),
+            prev_kv,
+        };
         let mut out = BytesMut::with_capacity(message.encoded_len());
         message.encode_raw(&mut out);
         out.freeze()
@@ -162,7 +175,10 @@ mod tests {
                 ..mvcc::PutRequest::default()
             };
             let id = at as u64 + 1;
-            let proposal = mvcc::Proposal { id, command: mvcc::Command::Put(put) };
+            let proposal = mvcc::Proposal {
+                id,
+                command: mvcc::Command::Put(put),
+            };
             events.extend(machine.apply(id, 1, proposal).unwrap().events);
         }
         events
@@ -188,7 +204,10 @@ mod tests {
             events: events(&["a", ""]),
             ..WatchReply::default()
         };
-        let header = ResponseHeader { revision: 3, ..ResponseHeader::default() };
+        let header = ResponseHeader {
+            revision: 3,
+            ..ResponseHeader::default()
+        };
         let mut messages = WatchMessage::of_reply(reply, header, 10);
         assert_eq!(messages.len(), 1, "fragments were not asked for");
         let decoded = bytes(messages.remove(0));
@@ -202,9 +221,15 @@ mod tests {
     fn fragments_carry_every_event_once_and_only_the_last_says_so() {
         let value = "x".repeat(50);
         let events = events(&[value.as_str(); 10]);
-        let reply = WatchReply { fragment: true, events, ..WatchReply::default() };
-        let messages: Vec<_> =
-            WatchMessage::of_reply(reply, ResponseHeader::default(), 200).into_iter().map(bytes).collect();
+        let reply = WatchReply {
+            fragment: true,
+            events,
+            ..WatchReply::default()
+        };
+        let messages: Vec<_> = WatchMessage::of_reply(reply, ResponseHeader::default(), 200)
+            .into_iter()
+            .map(bytes)
+            .collect();
         assert!(messages.len() > 2);
         let (last, others) = messages.split_last().unwrap();
         assert!(!last.fragment && others.iter().all(|message| message.fragment));

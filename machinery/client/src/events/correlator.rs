@@ -36,6 +36,15 @@ pub struct EventKey {
     pub message: String,
 }
 
+/// Is an event with what becomes of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Correlated {
+    /// Identifies the object it is written as: the event's own, or its group's.
+    pub identity: EventKey,
+    /// Is what becomes of it.
+    pub decision: Decision,
+}
+
 /// Is what becomes of an event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Decision {
@@ -86,9 +95,12 @@ struct Written {
 
 impl Correlator {
     /// Decides, and remembers the event.
-    pub fn correlate(&mut self, key: &EventKey, now: Duration) -> Decision {
+    pub fn correlate(&mut self, key: &EventKey, now: Duration) -> Correlated {
         if self.is_spam(&key.about, now) {
-            return Decision::Drop;
+            return Correlated {
+                identity: key.clone(),
+                decision: Decision::Drop,
+            };
         }
         let combined = self.combine(key, now);
         let (identity, message) = match combined {
@@ -101,27 +113,24 @@ impl Correlator {
             count: 0,
             at: now,
         };
-        let written = self.written.entry(identity).or_insert(fresh);
+        let written = self.written.entry(identity.clone()).or_insert(fresh);
         written.count = written.count.saturating_add(1);
         written.at = now;
-        match &written.name {
+        let decision = match &written.name {
             Some(name) => Decision::Count {
                 name: name.clone(),
                 count: written.count,
                 message,
             },
             None => Decision::Create { message },
-        }
+        };
+        Correlated { identity, decision }
     }
 
     /// Notes the name under which an event was written.
-    pub fn written(&mut self, key: &EventKey, name: &str) {
-        // If a combined event was meant, its entry exists under the group.
-        for identity in [key.clone(), group(key)] {
-            if let Some(written) = self.written.get_mut(&identity) {
-                written.name = Some(name.to_owned());
-                return;
-            }
+    pub fn written(&mut self, identity: &EventKey, name: &str) {
+        if let Some(written) = self.written.get_mut(identity) {
+            written.name = Some(name.to_owned());
         }
     }
 
@@ -202,14 +211,22 @@ mod tests {
         }
     }
 
+    /// Correlates and, if it is to be created, notes it as written under `name`.
+    fn record(c: &mut Correlator, message: &str, name: &str, now: Duration) -> Decision {
+        let correlated = c.correlate(&key(message), now);
+        if matches!(correlated.decision, Decision::Create { .. }) {
+            c.written(&correlated.identity, name);
+        }
+        correlated.decision
+    }
+
     #[test]
     fn identical_events_are_counted() {
         let mut c = Correlator::default();
-        assert_eq!(c.correlate(&key("m"), T0), create("m"));
-        c.written(&key("m"), "pod.1");
+        assert_eq!(record(&mut c, "m", "pod.1", T0), create("m"));
         for count in 2..4 {
             assert_eq!(
-                c.correlate(&key("m"), T0),
+                record(&mut c, "m", "unused", T0),
                 Decision::Count {
                     name: "pod.1".into(),
                     count,
@@ -217,7 +234,7 @@ mod tests {
                 }
             );
         }
-        assert_eq!(c.correlate(&key("other"), T0), create("other"));
+        assert_eq!(record(&mut c, "other", "pod.2", T0), create("other"));
     }
 
     #[test]
@@ -225,40 +242,48 @@ mod tests {
         let mut c = Correlator::default();
         for i in 0..9 {
             let message = format!("m{i}");
-            assert_eq!(c.correlate(&key(&message), T0), create(&message));
-            c.written(&key(&message), &message);
+            assert_eq!(record(&mut c, &message, &message, T0), create(&message));
         }
         let combined = "(combined from similar events): m9";
-        assert_eq!(c.correlate(&key("m9"), T0), create(combined));
-        c.written(&key("m9"), "all");
+        assert_eq!(record(&mut c, "m9", "all", T0), create(combined));
         assert_eq!(
-            c.correlate(&key("m10"), T0),
+            record(&mut c, "m10", "unused", T0),
             Decision::Count {
                 name: "all".into(),
                 count: 2,
                 message: "(combined from similar events): m10".into()
             }
         );
+        // One that is known by itself is still counted by itself.
+        assert_eq!(
+            record(&mut c, "m3", "unused", T0),
+            Decision::Count {
+                name: "m3".into(),
+                count: 2,
+                message: "m3".into()
+            }
+        );
         // After a quiet time they are told apart again.
         let later = SIMILAR_INTERVAL + Duration::from_secs(1);
-        assert_eq!(c.correlate(&key("m11"), later), create("m11"));
+        assert_eq!(record(&mut c, "m11", "m11", later), create("m11"));
     }
 
     #[test]
     fn an_object_cannot_flood() {
         let mut c = Correlator::default();
-        let dropped = (0..30)
-            .filter(|_| c.correlate(&key("m"), T0) == Decision::Drop)
-            .count();
+        let mut dropped = 0;
+        for _ in 0..30 {
+            dropped += usize::from(record(&mut c, "m", "n", T0) == Decision::Drop);
+        }
         assert_eq!(dropped, 5);
         assert_ne!(
-            c.correlate(&key("m"), Duration::from_secs(301)),
+            record(&mut c, "m", "n", Duration::from_secs(301)),
             Decision::Drop
         );
         let other = EventKey {
             about: "other".into(),
             ..key("m")
         };
-        assert_eq!(c.correlate(&other, T0), create("m"));
+        assert_eq!(c.correlate(&other, T0).decision, create("m"));
     }
 }

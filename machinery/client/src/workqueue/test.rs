@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use proptest::prelude::*;
+
 use super::*;
 
 const MS: Duration = Duration::from_millis(1);
@@ -213,4 +215,47 @@ async fn shut_down_wakes_idle_workers() {
     }
     queue.add(1);
     assert!(queue.is_empty(), "a queue shut down takes nothing");
+}
+
+/// Is what a queue must do, in the words of its contract: how many runs each key is
+/// still owed, and which keys a worker holds.
+#[derive(Default)]
+struct Spec {
+    owed: BTreeMap<u8, bool>,
+    held: Vec<u8>,
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn every_add_is_followed_by_a_run_and_no_key_runs_twice_at_a_time(
+        ops in prop::collection::vec((0..3u8, 0..5u8), 0..200),
+    ) {
+        let (mut queue, mut spec) = (BasicQueue::default(), Spec::default());
+        for (op, key) in ops {
+            match op {
+                0 => {
+                    queue.add(key);
+                    spec.owed.insert(key, true);
+                }
+                1 => {
+                    let free = spec.owed.iter().filter(|(k, _)| !spec.held.contains(k)).count();
+                    prop_assert_eq!(queue.len(), free);
+                    match queue.get() {
+                        Some(key) => {
+                            prop_assert!(!spec.held.contains(&key), "two workers");
+                            prop_assert!(spec.owed.remove(&key).is_some(), "nobody asked");
+                            spec.held.push(key);
+                        }
+                        None => prop_assert_eq!(free, 0),
+                    }
+                }
+                _ => {
+                    queue.done(&key);
+                    spec.held.retain(|k| *k != key);
+                }
+            }
+        }
+    }
 }

@@ -5,9 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
 use client::testing::{Fake, Fault, status};
-use client::{
-    DeleteParams, InformerEvent, InformerOptions, KubeObject, ObjectKey, SharedInformer,
-};
+use client::{DeleteParams, InformerEvent, InformerOptions, KubeObject, ObjectKey, SharedInformer};
 use k8s_openapi::api::core::v1::ConfigMap;
 use meta::Reason;
 use rand::rngs::StdRng;
@@ -26,7 +24,10 @@ fn versions_of_server(fake: &Fake) -> Versions {
     let text = |v: &Value| v.as_str().unwrap_or_default().to_owned();
     let entry = |o: &Value| {
         let meta = &o["metadata"];
-        (ObjectKey::new("ns", text(&meta["name"])), text(&meta["resourceVersion"]))
+        (
+            ObjectKey::new("ns", text(&meta["name"])),
+            text(&meta["resourceVersion"]),
+        )
     };
     fake.objects(MAPS).iter().map(entry).collect()
 }
@@ -60,15 +61,23 @@ async fn step(fake: &Fake, random: &mut StdRng) {
             }
         }
         5..8 => {
-            let gone = client.delete::<ConfigMap>(Some("ns"), &name, &DeleteParams::default());
-            let _ = gone.await;
+            // It may not be there.
+            let none = DeleteParams::default();
+            let _ = client.delete::<ConfigMap>(Some("ns"), &name, &none).await;
         }
         8 => fake.break_watches(),
         9 => fake.compact(),
         10 => fake.fault(&format!("GET {MAPS}"), Fault::Refuse),
         _ => {
-            let reasons = [Reason::TooManyRequests, Reason::Expired, Reason::InternalError];
-            fake.fault(&format!("GET {MAPS}"), status(reasons[random.random_range(0..3)]));
+            let reasons = [
+                Reason::TooManyRequests,
+                Reason::Expired,
+                Reason::InternalError,
+            ];
+            fake.fault(
+                &format!("GET {MAPS}"),
+                status(reasons[random.random_range(0..3)]),
+            );
         }
     }
     if random.random_range(0..3) == 0 {
@@ -94,8 +103,11 @@ async fn converges(seed: u64) {
     eventually(&format!("seed {seed}"), || {
         assert!(!mirror.is_finished(), "seed {seed}: the mirror has failed");
         let store = informer.store();
-        let mirrored: Versions =
-            store.list().iter().map(|o| (o.key(), o.resource_version().to_owned())).collect();
+        let mirrored: Versions = store
+            .list()
+            .iter()
+            .map(|o| (o.key(), o.resource_version().to_owned()))
+            .collect();
         mirrored == expected && *view.lock().unwrap() == expected
     })
     .await;

@@ -1,8 +1,13 @@
 //! The REST verbs.
 
+use bytes::Bytes;
 use client::{
-    DeleteParams, KubeObject, ListParams, PartialObject, Patch, ResourceRef, StaticResource,
+    Client, DeleteParams, KubeObject, ListParams, LogParams, PartialObject, Patch, ResourceRef,
+    StaticResource, Transport,
 };
+use futures::TryStreamExt;
+use http::{Request, Response, StatusCode};
+use http_body_util::Full;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use meta::{GroupVersionResource, Reason};
 use serde_json::json;
@@ -143,4 +148,113 @@ async fn errors_say_what_to_do() {
             .is_connection_refused()
     );
     assert_eq!(Pod::resource_ref().gvr.resource, "pods");
+}
+
+/// Builds a client of a server that answers paths from a table.
+fn answering(table: &'static [(&'static str, &'static str)]) -> Client {
+    let service = tower::service_fn(move |request: Request<Full<Bytes>>| async move {
+        let path = request.uri().path_and_query().unwrap().as_str().to_owned();
+        let body = table
+            .iter()
+            .find(|(p, _)| *p == path)
+            .map(|(_, body)| *body);
+        let mut response = Response::new(Full::new(Bytes::from(body.unwrap_or("no such path"))));
+        if body.is_none() {
+            *response.status_mut() = StatusCode::NOT_FOUND;
+        }
+        Ok::<_, std::io::Error>(response)
+    });
+    Client::new(Transport::service(service))
+}
+
+#[tokio::test]
+async fn aggregated_discovery() {
+    let client = answering(&[
+        (
+            "/api",
+            r#"{"kind":"APIGroupDiscoveryList","items":[{"metadata":{},"versions":[{"version":"v1","resources":[
+                {"resource":"pods","responseKind":{"kind":"Pod"},"scope":"Namespaced","verbs":["get","list","watch","delete"],
+                 "subresources":[{"subresource":"log","verbs":["get"]}]},
+                {"resource":"nodes","responseKind":{"kind":"Node"},"scope":"Cluster","verbs":["list"]}]}]}]}"#,
+        ),
+        (
+            "/apis",
+            r#"{"kind":"APIGroupDiscoveryList","items":[{"metadata":{"name":"apps"},"versions":[
+                {"version":"v2","freshness":"Stale","resources":[{"resource":"deployments","scope":"Namespaced","verbs":[]}]},
+                {"version":"v1","resources":[{"resource":"deployments","scope":"Namespaced","verbs":["list"]}]}]}]}"#,
+        ),
+    ]);
+    let found = client.discover().await.unwrap();
+    let preferred: Vec<String> = found.preferred().map(|r| r.resource.to_string()).collect();
+    let expected = [
+        "/v1, Resource=pods",
+        "/v1, Resource=nodes",
+        "apps/v2, Resource=deployments",
+    ];
+    assert_eq!(preferred, expected);
+    assert_eq!(found.resources.len(), 4);
+    let pods = &found.resources[0];
+    assert!(pods.resource.namespaced && pods.supports(&["list", "watch"]));
+    assert!(!pods.supports(&["list", "create"]) && !found.resources[1].resource.namespaced);
+    assert_eq!(found.failed.len(), 1, "the stale version is named");
+}
+
+#[tokio::test]
+async fn discovery_of_older_servers_survives_a_broken_group() {
+    let client = answering(&[
+        ("/api", r#"{"kind":"APIVersions","versions":["v1"]}"#),
+        (
+            "/api/v1",
+            r#"{"kind":"APIResourceList","groupVersion":"v1","resources":[
+                {"name":"pods","singularName":"pod","namespaced":true,"kind":"Pod","verbs":["list"]},
+                {"name":"pods/log","singularName":"","namespaced":true,"kind":"Pod","verbs":["get"]}]}"#,
+        ),
+        (
+            "/apis",
+            r#"{"kind":"APIGroupList","groups":[{"name":"metrics.k8s.io","versions":[
+                {"groupVersion":"metrics.k8s.io/v1beta1","version":"v1beta1"}]}]}"#,
+        ),
+    ]);
+    let found = client.discover().await.unwrap();
+    assert_eq!(found.resources.len(), 1, "subresources are left out");
+    assert_eq!(found.resources[0].kind, "Pod");
+    assert_eq!(found.failed[0].0.to_string(), "metrics.k8s.io/v1beta1");
+}
+
+#[tokio::test]
+async fn logs_are_streamed_as_they_come() {
+    let client = answering(&[(
+        "/api/v1/namespaces/a/pods/p/log?container=c&tailLines=2&follow=true",
+        "one\ntwo\n",
+    )]);
+    let params = LogParams {
+        container: Some("c".into()),
+        tail_lines: Some(2),
+        follow: true,
+        ..LogParams::default()
+    };
+    let chunks: Vec<Bytes> = client
+        .logs(Some("a"), "p", &params)
+        .await
+        .unwrap()
+        .try_collect()
+        .await
+        .unwrap();
+    assert_eq!(chunks.concat(), b"one\ntwo\n");
+    let Err(error) = client.logs(Some("a"), "q", &params).await else {
+        panic!("no such pod")
+    };
+    assert!(
+        error.is_not_found() && error.to_string().ends_with("no such path"),
+        "{error}"
+    );
+}
+
+#[tokio::test]
+async fn answers_that_are_not_json_are_decode_errors() {
+    let client = answering(&[("/api/v1/namespaces/a/pods/p", "<html>")]);
+    let error = client.get::<Pod>(Some("a"), "p").await.unwrap_err();
+    assert!(matches!(error, client::Error::Decode(_)), "{error}");
+    let raw = client.get_raw("/api/v1/namespaces/a/pods/p").await.unwrap();
+    assert_eq!(raw, "<html>");
 }

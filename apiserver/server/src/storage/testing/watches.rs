@@ -153,36 +153,17 @@ pub async fn run_watch_selectors(store: &Arc<dyn Store>) {
     let [node, label, name] = &mut streams[..] else {
         unreachable!("three were made")
     };
-    expect(
-        node,
-        [
-            format!("ADDED a/x@{bound}"),
-            format!("MODIFIED a/x@{labelled}"),
-            format!("DELETED a/x@{moved}"),
-        ],
-    )
-    .await;
+    let added = |version| format!("ADDED a/x@{version}");
+    let modified = |version| format!("MODIFIED a/x@{version}");
+    let deleted = |version| format!("DELETED a/x@{version}");
+    expect(node, [added(bound), modified(labelled), deleted(moved)]).await;
     expect(
         label,
-        [
-            format!("ADDED a/x@{labelled}"),
-            format!("MODIFIED a/x@{moved}"),
-            format!("DELETED a/x@{unlabelled}"),
-        ],
+        [added(labelled), modified(moved), deleted(unlabelled)],
     )
     .await;
-    expect(
-        name,
-        [
-            format!("ADDED a/x@{created}"),
-            format!("MODIFIED a/x@{bound}"),
-            format!("MODIFIED a/x@{labelled}"),
-            format!("MODIFIED a/x@{moved}"),
-            format!("MODIFIED a/x@{unlabelled}"),
-            format!("DELETED a/x@{gone}"),
-        ],
-    )
-    .await;
+    expect(name, [added(created), modified(bound), modified(labelled)]).await;
+    expect(name, [modified(moved), modified(unlabelled), deleted(gone)]).await;
     for stream in &mut streams {
         assert!(stream.try_next().is_none());
     }

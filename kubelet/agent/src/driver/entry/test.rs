@@ -5,6 +5,8 @@ use kubelet_core::state::FailureKind;
 use serde_json::json;
 
 use super::*;
+use crate::effects::Started;
+use crate::probing::ProbeOutcome;
 
 fn at(seconds: i64) -> Timestamp {
     Timestamp::from_second(1_000_000 + seconds).unwrap()
@@ -65,21 +67,30 @@ fn sync(entry: &mut PodEntry, seconds: i64) -> Vec<String> {
     let mut words = Vec::new();
     for effect in effects {
         words.push(match effect {
-            Effect::SetUp => "setup".to_owned(),
-            Effect::Start { container, attempt } => format!("start:{}#{attempt}", container.name),
-            Effect::Kill {
+            Effect::Task(Task::SetUp) => "setup".to_owned(),
+            Effect::Task(Task::Start { container, attempt }) => {
+                format!("start:{}#{attempt}", container.name)
+            }
+            Effect::Task(Task::Kill {
+                id,
+                grace_seconds,
+                message: Some(_),
+                ..
+            }) => {
+                format!("kill:{id}:{grace_seconds}")
+            }
+            Effect::Task(Task::Kill {
                 id, grace_seconds, ..
-            } => format!("kill:{id}:{grace_seconds}"),
-            Effect::Hasten {
-                id, grace_seconds, ..
-            } => format!("hasten:{id}:{grace_seconds}"),
-            Effect::Remove { id } => format!("remove:{id}"),
-            Effect::Probe { kind, .. } => format!("probe:{kind:?}"),
-            Effect::TearDown => "teardown".to_owned(),
-            Effect::Delete => "delete".to_owned(),
+            }) => {
+                format!("hasten:{id}:{grace_seconds}")
+            }
+            Effect::Task(Task::Remove { id }) => format!("remove:{id}"),
+            Effect::Task(Task::Probe { kind, .. }) => format!("probe:{kind:?}"),
+            Effect::Task(Task::TearDown) => "teardown".to_owned(),
+            Effect::Task(Task::Delete) => "delete".to_owned(),
             Effect::Tell { reason, .. } => format!("tell:{reason}"),
             Effect::Forget => "forget".to_owned(),
-            Effect::WriteStatus(patch) => {
+            Effect::Task(Task::WriteStatus(patch)) => {
                 written(entry, &patch, seconds);
                 format!(
                     "status:{}",
@@ -106,10 +117,14 @@ fn written(entry: &mut PodEntry, patch: &Value, seconds: i64) {
 /// A pod whose container runs since second 1.
 fn running_entry() -> PodEntry {
     let mut entry = PodEntry::new(pod_of(pod_value()), at(0));
-    assert_eq!(sync(&mut entry, 0), ["setup", "status:Pending"]);
+    assert_eq!(sync(&mut entry, 0), ["setup"]);
     entry.set_up_done(Ok(()), at(0));
-    assert_eq!(sync(&mut entry, 0), ["start:a#0", "status:Pending"]);
-    entry.start_done("a", Started::Instance(instance(0, running())), at(1));
+    assert_eq!(sync(&mut entry, 0), ["start:a#0"]);
+    entry.start_done(
+        "a",
+        Started::Instance(Box::new(instance(0, running()))),
+        at(1),
+    );
     assert_eq!(sync(&mut entry, 1), ["status:Running"]);
     assert!(sync(&mut entry, 1).is_empty(), "nothing is written twice");
     entry
@@ -131,7 +146,11 @@ fn a_second_crash_waits_is_told_once_and_then_restarts() {
     let mut entry = running_entry();
     entry.container(instance(0, exited(1, 5)));
     sync(&mut entry, 5);
-    entry.start_done("a", Started::Instance(instance(1, exited(1, 6))), at(6));
+    entry.start_done(
+        "a",
+        Started::Instance(Box::new(instance(1, exited(1, 6)))),
+        at(6),
+    );
     assert_eq!(sync(&mut entry, 6), ["tell:BackOff", "status:Running"]);
     assert_eq!(entry.wake_at(), Some(at(16)));
     assert!(sync(&mut entry, 10).is_empty());
@@ -201,7 +220,11 @@ fn a_pod_deleted_while_its_container_is_being_started_waits_for_that() {
     sync(&mut entry, 0);
     entry.observe(deleting(30, "100"), at(1));
     assert!(!sync(&mut entry, 1).iter().any(|w| w == "teardown"));
-    entry.start_done("a", Started::Instance(instance(0, running())), at(2));
+    entry.start_done(
+        "a",
+        Started::Instance(Box::new(instance(0, running()))),
+        at(2),
+    );
     assert_eq!(sync(&mut entry, 2)[0], "kill:a0:30");
 }
 
@@ -230,7 +253,11 @@ fn probes_run_when_due_and_a_failed_one_replaces_the_container() {
     sync(&mut entry, 0);
     entry.set_up_done(Ok(()), at(0));
     sync(&mut entry, 0);
-    entry.start_done("a", Started::Instance(instance(0, running())), at(0));
+    entry.start_done(
+        "a",
+        Started::Instance(Box::new(instance(0, running()))),
+        at(0),
+    );
     assert_eq!(sync(&mut entry, 0), ["probe:Liveness", "status:Running"]);
     let ok = ProbeOutcome {
         success: Some(true),
@@ -261,7 +288,11 @@ fn a_job_like_pod_succeeds_and_keeps_its_container_for_its_log() {
     sync(&mut entry, 0);
     entry.set_up_done(Ok(()), at(0));
     sync(&mut entry, 0);
-    entry.start_done("a", Started::Instance(instance(0, exited(0, 1))), at(1));
+    entry.start_done(
+        "a",
+        Started::Instance(Box::new(instance(0, exited(0, 1)))),
+        at(1),
+    );
     let words = sync(&mut entry, 1);
     assert_eq!(words, ["status:Succeeded", "teardown"]);
     entry.torn_down(Ok(()), at(2));
@@ -278,7 +309,11 @@ fn a_deadline_ends_the_pod() {
     sync(&mut entry, 0);
     entry.set_up_done(Ok(()), at(0));
     sync(&mut entry, 0);
-    entry.start_done("a", Started::Instance(instance(0, running())), at(1));
+    entry.start_done(
+        "a",
+        Started::Instance(Box::new(instance(0, running()))),
+        at(1),
+    );
     sync(&mut entry, 1);
     assert_eq!(entry.wake_at(), Some(at(10)));
     assert_eq!(sync(&mut entry, 10), ["kill:a0:30", "status:Failed"]);
@@ -289,15 +324,28 @@ fn a_deadline_ends_the_pod() {
 }
 
 #[test]
+fn the_first_status_is_held_back_only_while_containers_are_being_started() {
+    let mut entry = PodEntry::new(pod_of(pod_value()), at(0));
+    assert_eq!(sync(&mut entry, 0), ["setup"]);
+    let held_until = entry.wake_at().unwrap();
+    assert!(held_until > at(0) && held_until < at(1));
+    assert_eq!(sync(&mut entry, 1), ["status:Pending"]);
+}
+
+#[test]
 fn a_write_that_fails_is_tried_again_later() {
     let mut entry = PodEntry::new(pod_of(pod_value()), at(0));
-    let effects = entry.sync(&NodeFacts::default(), at(0));
-    assert!(effects.iter().any(|e| matches!(e, Effect::WriteStatus(_))));
+    let effects = entry.sync(&NodeFacts::default(), at(1));
+    assert!(
+        effects
+            .iter()
+            .any(|e| matches!(e, Effect::Task(Task::WriteStatus(_))))
+    );
     let error = client::Error::Request("down".to_owned());
-    entry.status_written(Err(error), at(0));
-    assert!(sync(&mut entry, 0).is_empty());
-    assert_eq!(entry.wake_at(), Some(at(1)));
-    assert_eq!(sync(&mut entry, 1), ["status:Pending"]);
+    entry.status_written(Err(error), at(1));
+    assert!(sync(&mut entry, 1).is_empty());
+    assert_eq!(entry.wake_at(), Some(at(2)));
+    assert_eq!(sync(&mut entry, 2), ["status:Pending"]);
 }
 
 #[test]
@@ -305,13 +353,16 @@ fn a_server_that_does_not_show_what_it_took_is_not_flooded() {
     let mut entry = PodEntry::new(pod_of(pod_value()), at(0));
     let held = entry.pod().clone();
     let mut writes = Vec::new();
-    for seconds in 0..25 {
+    for seconds in 1..26 {
         let effects = entry.sync(&NodeFacts::default(), at(seconds));
-        if effects.iter().any(|e| matches!(e, Effect::WriteStatus(_))) {
+        if effects
+            .iter()
+            .any(|e| matches!(e, Effect::Task(Task::WriteStatus(_))))
+        {
             writes.push(seconds);
             entry.status_written(Ok(Box::new(Pod::clone(&held))), at(seconds));
         }
         assert!(entry.wake_at().is_none_or(|wake| wake > at(seconds)));
     }
-    assert_eq!(writes, [0, 10, 20]);
+    assert_eq!(writes, [1, 11, 21]);
 }

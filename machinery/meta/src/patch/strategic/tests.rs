@@ -1,3 +1,5 @@
+//! Tests of strategic merge patch: a table of cases, and laws.
+
 use proptest::prelude::*;
 use serde_json::json;
 

@@ -1,0 +1,200 @@
+//! Discovery, OpenAPI, health, version, metrics, reviews of oneself.
+
+use http::Request;
+use http_body_util::Full;
+use serde_json::json;
+
+use crate::harness::{Api, CONFIG_MAPS, config_map, send};
+
+const V2: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
+
+#[tokio::test]
+async fn aggregated_discovery_names_itself_and_is_not_sent_twice() {
+    let api = Api::start().await;
+    for (path, group, plural) in [
+        ("/api", None, "pods"),
+        ("/apis", Some("apps"), "deployments"),
+    ] {
+        let accept = format!("{V2},application/json");
+        let answer = api.get_as(path, &accept).await;
+        assert_eq!(answer.header("content-type"), V2);
+        let etag = answer.header("etag").to_owned();
+        let list = answer.ok();
+        assert_eq!(list["kind"], "APIGroupDiscoveryList");
+        let items = list["items"].as_array().unwrap();
+        let item = items
+            .iter()
+            .find(|i| i["metadata"].get("name").and_then(|n| n.as_str()) == group)
+            .unwrap();
+        let resources = item["versions"][0]["resources"].as_array().unwrap();
+        let r = resources.iter().find(|r| r["resource"] == plural).unwrap();
+        assert_eq!(r["scope"], "Namespaced");
+        let verbs = r["verbs"].as_array().unwrap();
+        assert!(verbs.contains(&json!("watch")) && verbs.contains(&json!("deletecollection")));
+        assert!(
+            r["subresources"]
+                .as_array()
+                .unwrap()
+                .iter()
+                .any(|s| s["subresource"] == "status")
+        );
+        let request = Request::get(path)
+            .header("accept", &accept)
+            .header("if-none-match", &etag)
+            .body(Full::default())
+            .unwrap();
+        let again = api.send(request).await;
+        assert_eq!(again.code.as_u16(), 304);
+        assert!(again.bytes.is_empty());
+    }
+}
+
+#[tokio::test]
+async fn plain_discovery() {
+    let api = Api::start().await;
+    assert_eq!(api.get("/api").await.ok()["versions"], json!(["v1"]));
+    let groups = api.get("/apis").await.ok();
+    let names: Vec<&str> = groups["groups"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|g| g["name"].as_str().unwrap())
+        .collect();
+    for group in [
+        "apps",
+        "coordination.k8s.io",
+        "events.k8s.io",
+        "authorization.k8s.io",
+    ] {
+        assert!(names.contains(&group), "{group} in {names:?}");
+    }
+    let core = api.get("/api/v1").await.ok();
+    let resources = core["resources"].as_array().unwrap();
+    let find = |name: &str| resources.iter().find(|r| r["name"] == name).unwrap();
+    assert_eq!(find("pods")["shortNames"], json!(["po"]));
+    assert_eq!(find("pods/log")["verbs"], json!(["get"]));
+    assert_eq!(find("bindings")["verbs"], json!(["create"]));
+    let apps = api.get("/apis/apps/v1").await.ok();
+    let scale = apps["resources"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(|r| r["name"] == "deployments/scale")
+        .unwrap();
+    assert_eq!(
+        (&scale["group"], &scale["kind"]),
+        (&json!("autoscaling"), &json!("Scale"))
+    );
+    assert_eq!(
+        api.get("/apis/apps").await.ok()["preferredVersion"]["version"],
+        "v1"
+    );
+    api.get("/apis/none").await.refused(404, "NotFound", "");
+    api.get("/apis/apps/v9").await.refused(404, "NotFound", "");
+}
+
+#[tokio::test]
+async fn openapi_documents() {
+    let api = Api::start().await;
+    let index = api.get("/openapi/v3").await.ok();
+    let url = index["paths"]["apis/apps/v1"]["serverRelativeURL"]
+        .as_str()
+        .unwrap()
+        .to_owned();
+    let answer = api.get(&url).await;
+    assert_eq!(answer.header("cache-control"), "public, immutable");
+    let document = answer.ok();
+    assert_eq!(
+        document["openapi"].as_str().unwrap().split('.').next(),
+        Some("3")
+    );
+    let patch =
+        &document["paths"]["/apis/apps/v1/namespaces/{namespace}/deployments/{name}"]["patch"];
+    assert_eq!(
+        patch["x-kubernetes-group-version-kind"]["kind"],
+        "Deployment"
+    );
+    let moved = api.get("/openapi/v3/apis/apps/v1?hash=OLD").await;
+    assert_eq!(moved.code.as_u16(), 301);
+    assert_eq!(moved.header("location"), url);
+    api.get("/openapi/v3/apis/none/v1")
+        .await
+        .refused(404, "NotFound", "");
+
+    let v2 = api.get("/openapi/v2").await.ok();
+    assert_eq!(v2["swagger"], "2.0");
+    let accept = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf";
+    let protobuf = api.get_as("/openapi/v2", accept).await;
+    assert!(protobuf.code.is_success() && protobuf.bytes.len() > 100_000);
+}
+
+#[tokio::test]
+async fn health_version_and_metrics() {
+    let api = Api::start().await;
+    for path in [
+        "/healthz",
+        "/livez",
+        "/readyz",
+        "/readyz/etcd",
+        "/livez/ping",
+    ] {
+        assert_eq!(api.get(path).await.text(), "ok", "{path}");
+    }
+    let verbose = api.get("/readyz?verbose&exclude=etcd").await.text();
+    assert!(
+        verbose.contains("[+]ping ok\n[+]etcd excluded: ok\n"),
+        "{verbose}"
+    );
+    assert!(verbose.ends_with("readyz check passed\n"));
+    api.get("/readyz/none").await.refused(404, "NotFound", "");
+    let version = api.get("/version").await.ok();
+    assert_eq!(
+        (&version["major"], &version["minor"]),
+        (&json!("1"), &json!("36"))
+    );
+    api.post(CONFIG_MAPS, &config_map("a")).await.ok();
+    // A consistent read, so that the cache has seen the write.
+    api.get(CONFIG_MAPS).await.ok();
+    let metrics = api.get("/metrics").await.text();
+    for line in [
+        "apiserver_request_total{verb=\"POST\",group=\"\",version=\"v1\",resource=\"configmaps\",subresource=\"\",scope=\"namespace\",code=\"201\"} 1",
+        "apiserver_watch_cache_events_received_total{resource=\"configmaps\"} 1",
+        "# TYPE apiserver_request_duration_seconds histogram",
+    ] {
+        assert!(metrics.contains(line), "{line} in\n{metrics}");
+    }
+    assert!(metrics.ends_with("# EOF\n"));
+}
+
+#[tokio::test]
+async fn who_am_i_and_may_i() {
+    let api = Api::start().await;
+    let service = api.service_as("u", &["dev"]);
+    let post = |path: &'static str, body: serde_json::Value| {
+        let request = Request::post(path)
+            .header("content-type", "application/json")
+            .body(Full::new(body.to_string().into()))
+            .unwrap();
+        send(&service, request)
+    };
+    let review = post(
+        "/apis/authentication.k8s.io/v1/selfsubjectreviews",
+        json!({}),
+    )
+    .await
+    .ok();
+    assert_eq!(review["status"]["userInfo"]["username"], "u");
+    let path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
+    let ask = json!({"spec": {"resourceAttributes": {"verb": "list", "resource": "pods"}}});
+    assert_eq!(post(path, ask).await.ok()["status"]["allowed"], false);
+    let ask = json!({"spec": {"nonResourceAttributes": {"verb": "get", "path": "/version"}}});
+    assert_eq!(post(path, ask).await.ok()["status"]["allowed"], true);
+    let list = Request::get("/api/v1/namespaces/ns/pods")
+        .body(Full::default())
+        .unwrap();
+    send(&service, list).await.refused(
+        403,
+        "Forbidden",
+        "pods is forbidden: User \"u\" cannot list resource \"pods\" in API group \"\" in the namespace \"ns\"",
+    );
+}

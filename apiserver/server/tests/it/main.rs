@@ -1,0 +1,12 @@
+//! The API server as its clients see it: every request goes through the whole
+//! pipeline, over TLS where sockets matter, in process elsewhere.
+
+mod connections;
+mod credentials;
+mod discovery;
+mod harness;
+mod logs;
+mod objects;
+mod reads;
+mod refusals;
+mod watches;

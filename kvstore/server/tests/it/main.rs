@@ -1,0 +1,13 @@
+//! A running member, over gRPC and over its handle.
+
+#![allow(clippy::unwrap_used, reason = "a failed step of a test is a failed test")]
+
+mod bad_input;
+mod embedded;
+mod http;
+mod kv;
+mod lease;
+mod restart;
+mod start;
+mod store;
+mod watch;
