@@ -10,13 +10,25 @@
 //! live at the edge that needs them (`kvserver`, `apiserver`).
 
 /// The stored row and the change to it (package `mvccpb`).
-#[allow(missing_docs, unreachable_pub, clippy::all, clippy::large_futures, clippy::too_many_lines)]
+#[allow(
+    missing_docs,
+    unreachable_pub,
+    clippy::all,
+    clippy::large_futures,
+    clippy::too_many_lines
+)]
 pub mod mvccpb {
     tonic::include_proto!("mvccpb");
 }
 
 /// The services and their messages (package `etcdserverpb`).
-#[allow(missing_docs, unreachable_pub, clippy::all, clippy::large_futures, clippy::too_many_lines)]
+#[allow(
+    missing_docs,
+    unreachable_pub,
+    clippy::all,
+    clippy::large_futures,
+    clippy::too_many_lines
+)]
 pub mod etcdserverpb {
     tonic::include_proto!("etcdserverpb");
 }

@@ -76,8 +76,12 @@ impl Claim {
     }
 
     /// Puts the address into a service that has none yet and needs one.
-    pub(crate) fn fill(&self, kind: &Kind, service: &mut Value) -> Result<(), Status> {
-        if !is_service(kind) || !wants(service) {
+    pub(crate) fn fill(&self, api: &Api, kind: &Kind, service: &mut Value) -> Result<(), Status> {
+        if !is_service(kind) {
+            return Ok(());
+        }
+        complete_families(&api.service_ips.range, service);
+        if !wants(service) {
             return Ok(());
         }
         match self.address {
@@ -116,6 +120,31 @@ fn wants(service: &Value) -> bool {
         && value::str_at(service, "spec.type") != "ExternalName"
 }
 
+/// Fills in the address families, which depend on the cluster's range
+/// (upstream: `pkg/registry/core/service/storage/alloc.go`). A headless service
+/// without a selector takes whatever its endpoints have.
+fn complete_families(range: &IpRange, service: &mut Value) {
+    if value::str_at(service, "spec.type") == "ExternalName" {
+        return;
+    }
+    let headless = value::str_at(service, "spec.clusterIP") == "None";
+    let selects = value::at(service, "spec.selector")
+        .is_some_and(|s| s.as_object().is_some_and(|m| !m.is_empty()));
+    let family = range.family();
+    let (policy, families) = match headless && !selects {
+        true if family == "IPv4" => ("RequireDualStack", json!(["IPv4", "IPv6"])),
+        true => ("RequireDualStack", json!(["IPv6", "IPv4"])),
+        false => ("SingleStack", json!([family])),
+    };
+    if value::str_at(service, "spec.ipFamilyPolicy").is_empty() {
+        service["spec"]["ipFamilyPolicy"] = policy.into();
+    }
+    let given = value::at(service, "spec.ipFamilies").and_then(Value::as_array);
+    if given.is_none_or(Vec::is_empty) {
+        service["spec"]["ipFamilies"] = families;
+    }
+}
+
 fn set_address(service: &mut Value, address: &str) {
     service["spec"]["clusterIP"] = address.into();
     service["spec"]["clusterIPs"] = json!([address]);
@@ -138,6 +167,7 @@ pub(crate) async fn claim(
     if !is_service(kind) {
         return Ok(Claim::none());
     }
+    complete_families(&api.service_ips.range, service);
     let asked = asked.or_else(|| address_of(service));
     if asked.is_none() && !wants(service) {
         return Ok(Claim::none());

@@ -370,22 +370,26 @@ impl Driver {
         });
     }
 
-    /// Removes the directories of pods that are neither known nor have containers.
+    /// Removes the directories of pods that are neither known nor have
+    /// containers. They are listed here and not in a task: a pod that arrives
+    /// meanwhile is known before its directory is made.
     fn sweep_directories(&self) {
-        let known: BTreeSet<String> = self
-            .pods
-            .keys()
-            .chain(self.unclaimed.keys())
-            .cloned()
-            .collect();
         let dir = self.context.root.join("pods");
-        tokio::task::spawn_blocking(move || {
-            for item in std::fs::read_dir(dir).into_iter().flatten().flatten() {
-                if !known.contains(&*item.file_name().to_string_lossy()) {
-                    let _next_time = std::fs::remove_dir_all(item.path());
+        let items = std::fs::read_dir(dir).into_iter().flatten().flatten();
+        let stale: Vec<_> = items
+            .filter(|item| {
+                let uid = item.file_name().to_string_lossy().into_owned();
+                !self.pods.contains_key(&uid) && !self.unclaimed.contains_key(&uid)
+            })
+            .map(|item| item.path())
+            .collect();
+        if !stale.is_empty() {
+            tokio::task::spawn_blocking(move || {
+                for path in stale {
+                    let _next_time = std::fs::remove_dir_all(path);
                 }
-            }
-        });
+            });
+        }
     }
 
     fn tick(&mut self) {

@@ -1,6 +1,6 @@
 //! The whole agent against an API server in memory: pods become processes.
 
-// A helper that fails fails its test.
+// A function that fails here fails its test.
 #![allow(clippy::unwrap_used)]
 
 use std::ffi::OsString;

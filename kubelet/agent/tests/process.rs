@@ -1,6 +1,6 @@
 //! The process runtime against real processes: start, end, take over, kill.
 
-// A helper that fails fails its test.
+// A function that fails here fails its test.
 #![allow(clippy::unwrap_used)]
 
 use std::ffi::OsString;
@@ -487,4 +487,76 @@ async fn many_containers_start_at_once_and_all_stop() {
     assert_eq!(world.processes().len(), 50);
     assert_eq!(agent::stop_all(world.dir.path()).await.unwrap(), 50);
     assert_eq!(world.processes(), [0; 0]);
+}
+
+#[tokio::test]
+async fn a_mapped_directory_comes_first_in_path_and_is_the_working_directory() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let world = World::new().await;
+    let image = tempfile::tempdir().unwrap();
+    let script = image.path().join("date");
+    fs::write(&script, "#!/bin/sh\necho from the image; pwd\n").unwrap();
+    fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).unwrap();
+    let mapping = format!("tools={}", image.path().display());
+    let map = ImageMap(vec![mapping.parse().unwrap()]);
+    let mut request = request(&world.runtime, &["date"], 0);
+    request.resolved = map.resolve("tools:v1", true).unwrap();
+    let started = world.runtime.start(request).await.unwrap();
+    let expected = image.path().canonicalize().unwrap();
+    let expected = format!("stdout F {}\n", expected.display());
+    eventually("it prints where it is", || {
+        world.log(&started.id).ends_with(&expected)
+    })
+    .await;
+    assert!(world.log(&started.id).contains("stdout F from the image\n"));
+}
+
+#[tokio::test]
+async fn mounts_are_linked_below_the_rootfs_and_never_outside_it() {
+    let mut world = World::new().await;
+    let volume = tempfile::tempdir().unwrap();
+    fs::write(volume.path().join("key"), "value").unwrap();
+    let script = "cat etc/conf/key; echo; cat $KEELSON_MOUNT_MY_CONF/key; echo; cat up/key; echo";
+    let mut request = request(&world.runtime, &["sh", "-c", script], 0);
+    for path in ["/etc/conf", "../../up"] {
+        request.mounts.push(agent::runtime::Mount {
+            volume: "my-conf".into(),
+            path: path.into(),
+            source: volume.path().to_owned(),
+        });
+    }
+    let started = world.runtime.start(request).await.unwrap();
+    assert_eq!(world.exit(&started.id).await.exit_code, 0);
+    assert_eq!(
+        world.log(&started.id).matches("stdout F value\n").count(),
+        3
+    );
+}
+
+#[tokio::test]
+async fn a_long_log_is_rotated_and_read_back_whole() {
+    let mut world = World::new().await;
+    let started = world.shell("seq 1 700000").await;
+    assert_eq!(world.exit(&started.id).await.exit_code, 0);
+    let path = world.runtime.log_path(&started.id).unwrap();
+    assert!(
+        path.with_extension("log.1").exists(),
+        "25 MB do not fit one file"
+    );
+    let (sender, mut receiver) = tokio::sync::mpsc::channel(4);
+    let read = tokio::spawn(async move {
+        let options = agent::logs::LogOptions::default();
+        agent::logs::send_log(&path, &options, || false, &sender).await;
+    });
+    let mut text = Vec::new();
+    while let Some(chunk) = receiver.recv().await {
+        text.extend_from_slice(&chunk.unwrap());
+    }
+    read.await.unwrap();
+    let text = String::from_utf8(text).unwrap();
+    assert!(
+        text.lines()
+            .map(|l| l.parse::<u32>().unwrap())
+            .eq(1..=700_000)
+    );
 }

@@ -1,6 +1,9 @@
 //! The log against a disk that loses, tears, cuts, flips and fails.
 
-#![allow(clippy::unwrap_used, reason = "a failed step of a test is a failed test")]
+#![allow(
+    clippy::unwrap_used,
+    reason = "a failed step of a test is a failed test"
+)]
 
 use std::{
     path::{Path, PathBuf},

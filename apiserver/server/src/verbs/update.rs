@@ -179,7 +179,7 @@ async fn attempt(
                 let version = object.resource_version.to_string();
                 super::check_version(target, &new, &version)?;
                 rest::before_update(kind, change.endpoint, &mut new, &old)?;
-                claim.fill(kind, &mut new)?;
+                claim.fill(api, kind, &mut new)?;
                 warnings = kind.strategy.warnings(&new, Some(&old));
                 freed = services::freed(kind, &old, &new);
                 if rest::ends_deletion(kind, &new, &old) {

@@ -332,6 +332,8 @@ async fn services_get_one_address_each_and_give_it_back() {
     let api = Api::start().await;
     let kubernetes = api.get(&format!("{SERVICES}/kubernetes")).await.ok();
     assert_eq!(kubernetes["spec"]["clusterIP"], "10.96.0.1");
+    assert_eq!(kubernetes["spec"]["ipFamilies"], json!(["IPv4"]));
+    assert_eq!(kubernetes["spec"]["ipFamilyPolicy"], "SingleStack");
     let names: Vec<String> = (0..8).map(|i| format!("s{i}")).collect();
     let made = futures::future::join_all(names.iter().map(|n| {
         let (api, object) = (&api, service(n));

@@ -270,13 +270,14 @@ impl PodEntry {
             let Some(failure) = self.state.failure(container) else {
                 continue;
             };
-            if failure.reason(now) != "ImagePullBackOff"
-                || !self
-                    .told
-                    .insert(format!("{}@{}", container.name, failure.at))
-            {
+            let key = format!("{}@{}", container.name, failure.at);
+            if failure.reason(now) != "ImagePullBackOff" || self.told.contains(&key) {
                 continue;
             }
+            // Only the last failure of a container is remembered.
+            let prefix = format!("{}@", container.name);
+            self.told.retain(|told| !told.starts_with(&prefix));
+            self.told.insert(key);
             let image = container.image.as_deref().unwrap_or_default();
             let tell = |warning, reason, message| Effect::Tell {
                 container: container.name.clone(),

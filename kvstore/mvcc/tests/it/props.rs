@@ -220,7 +220,9 @@ fn a_deleted_key_stays_dead_while_its_value_is_on_disk() {
         world.take(usize::MAX);
         world.done();
     };
-    ["a", "b", "x", "c", "d", "e", "f", "g", "h"].map(|key| put(&mut world, key));
+    for key in ["a", "b", "x", "c", "d", "e", "f", "g", "h"] {
+        put(&mut world, key);
+    }
     world.take(usize::MAX);
     world.done();
     let delete = |key: &str| {
@@ -235,7 +237,9 @@ fn a_deleted_key_stays_dead_while_its_value_is_on_disk() {
     world.restart(false);
     world.audit();
     // Once the block is rewritten, both go.
-    ["a", "b", "c", "d", "e", "f"].map(|key| world.apply(delete(key)));
+    for key in ["a", "b", "c", "d", "e", "f"] {
+        world.apply(delete(key));
+    }
     put(&mut world, "j");
     settle(&mut world);
     put(&mut world, "k");

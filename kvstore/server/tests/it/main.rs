@@ -1,6 +1,9 @@
 //! A running member, over gRPC and over its handle.
 
-#![allow(clippy::unwrap_used, reason = "a failed step of a test is a failed test")]
+#![allow(
+    clippy::unwrap_used,
+    reason = "a failed step of a test is a failed test"
+)]
 
 mod bad_input;
 mod embedded;

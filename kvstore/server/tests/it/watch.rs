@@ -252,14 +252,14 @@ async fn a_watch_on_the_future_waits_for_it() {
 
 #[tokio::test]
 async fn a_client_that_does_not_read_delays_nobody_and_misses_nothing() {
-    const EVENTS: usize = 3_000;
+    const EVENTS: usize = 500;
     let store = Store::start().await;
     let mut kv = store.kv().await;
     let mut slow = Client::open(&store).await;
     slow.create(on("a", "")).await;
     let mut quick = Client::open(&store).await;
     quick.create(on("a", "")).await;
-    let value = "x".repeat(2_000);
+    let value = "x".repeat(10_000);
     let reader = tokio::spawn(async move { quick.events(EVENTS).await.len() });
     for _ in 0..EVENTS {
         kv.put("a", &value).await;

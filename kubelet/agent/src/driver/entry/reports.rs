@@ -118,7 +118,10 @@ impl PodEntry {
     ) {
         self.removing.remove(id);
         match result {
-            Ok(()) => self.runtime.forget(id),
+            Ok(()) => {
+                self.runtime.forget(id);
+                self.told.remove(id);
+            }
             // The shim is still ending; there is time.
             Err(_) => self.retry_removal_at = Some(after(now, RETRY_SECONDS)),
         }
@@ -162,7 +165,7 @@ impl PodEntry {
     pub(in crate::driver) fn deleted(&mut self, result: Result<(), client::Error>, now: Timestamp) {
         self.delete = match result {
             Ok(()) => Step::Done,
-            Err(error) if error.is_not_found() || error.is_conflict() => Step::Done,
+            Err(error) if error.is_not_found() => Step::Done,
             Err(error) => {
                 tracing::warn!(pod = pod::full_name(&self.pod), %error, "cannot confirm a deletion");
                 Step::RetryAt(after(now, RETRY_SECONDS))

@@ -366,3 +366,19 @@ fn a_server_that_does_not_show_what_it_took_is_not_flooded() {
     }
     assert_eq!(writes, [1, 11, 21]);
 }
+
+#[test]
+fn a_deletion_that_is_refused_is_confirmed_again() {
+    let mut entry = running_entry();
+    entry.observe(deleting(30, "100"), at(2));
+    sync(&mut entry, 2);
+    entry.container(instance(0, exited(0, 3)));
+    entry.kill_done("a", "a0", Ok(()));
+    assert!(sync(&mut entry, 3).contains(&"status:Succeeded".to_owned()));
+    entry.torn_down(Ok(()), at(3));
+    assert_eq!(sync(&mut entry, 3), ["delete"]);
+    entry.deleted(Err(client::Error::Request("conflict".to_owned())), at(4));
+    assert!(sync(&mut entry, 4).is_empty());
+    assert_eq!(entry.wake_at(), Some(at(5)));
+    assert_eq!(sync(&mut entry, 5), ["delete"]);
+}
