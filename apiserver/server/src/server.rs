@@ -34,6 +34,8 @@ pub const SERVICE_CIDR: &str = "10.96.0.0/16";
 pub const EVENT_TTL: Duration = Duration::from_secs(3600);
 /// How long the start waits for a store before it gives up.
 const STORE_WAIT: Duration = Duration::from_secs(30);
+/// How long to wait between two attempts to reach the store at the start.
+const STORE_RETRY: Duration = Duration::from_millis(500);
 /// How long a stop waits for requests in progress.
 const STOP_WAIT: Duration = Duration::from_secs(10);
 
@@ -211,10 +213,27 @@ async fn open_store(source: &StoreSource) -> Result<Arc<dyn Store>, StartError> 
                 endpoints: endpoints.clone(),
                 tls: tls.clone(),
             };
-            Arc::new(EtcdStore::connect(&config).await?)
+            Arc::new(connect(&config).await?)
         }
         StoreSource::Other(store) => store.clone(),
     })
+}
+
+/// Connects to etcd; one that is not there yet is waited for, since it may be
+/// starting beside us.
+async fn connect(config: &EtcdConfig) -> Result<EtcdStore, StoreError> {
+    let deadline = tokio::time::Instant::now() + STORE_WAIT;
+    loop {
+        match EtcdStore::connect(config).await {
+            Err(error @ (StoreError::Unavailable(_) | StoreError::Unknown(_)))
+                if tokio::time::Instant::now() + STORE_RETRY < deadline =>
+            {
+                tracing::warn!(%error, "the store is not there yet, trying again");
+                tokio::time::sleep(STORE_RETRY).await;
+            }
+            result => return result,
+        }
+    }
 }
 
 fn read_text(path: &Path) -> Result<String, PkiError> {

@@ -1,7 +1,11 @@
 //! The storage's conformance suite over the store in the same process, and the
 //! same store over its own gRPC: both implementations of one trait.
 
-#![allow(clippy::unwrap_used, reason = "a test may panic")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    reason = "a test may panic, and says what it skipped or measured"
+)]
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

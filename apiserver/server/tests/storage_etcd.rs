@@ -1,7 +1,11 @@
 //! The storage's conformance suite over a real etcd, whose binary
 //! `KEELSON_TEST_ETCD` names; without it, the tests say that they were skipped.
 
-#![allow(clippy::unwrap_used, reason = "a test may panic")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    reason = "a test may panic, and says what it skipped or measured"
+)]
 
 use std::net::TcpListener;
 use std::path::Path;

@@ -256,6 +256,12 @@ impl Handle {
         })
     }
 
+    /// Hashes the history up to a revision, byte for byte as etcd does, so that
+    /// members can be compared. It holds everybody else up while it runs.
+    pub fn hash_kv(&self, revision: i64) -> Result<mvcc::KvHash, RpcError> {
+        self.read(|machine| machine.hash_kv(revision))
+    }
+
     /// Returns the ids of this member and of its cluster.
     pub fn ids(&self) -> (u64, u64) {
         (self.shared.ids.member, self.shared.ids.cluster)
@@ -277,7 +283,9 @@ impl Handle {
 
     /// Reads what this member has applied.
     fn read<T>(&self, f: impl FnOnce(&StateMachine) -> Result<T, Error>) -> Result<T, RpcError> {
-        self.shared.with(|core| f(&core.machine))?.map_err(checked)
+        self.shared
+            .with(|core| sound(&core.machine).and_then(f))?
+            .map_err(checked)
     }
 
     /// Reads with everything in it that was acknowledged before.
@@ -286,9 +294,11 @@ impl Handle {
         f: impl Fn(&StateMachine) -> Result<T, Error>,
     ) -> Result<T, RpcError> {
         // A leader alone needs nobody's word: one lock, no hop.
-        let at_once = self
-            .shared
-            .with(|core| core.member.leads_alone().then(|| f(&core.machine)))?;
+        let at_once = self.shared.with(|core| {
+            core.member
+                .leads_alone()
+                .then(|| sound(&core.machine).and_then(&f))
+        })?;
         if let Some(answer) = at_once {
             return answer.map_err(checked);
         }
@@ -355,6 +365,14 @@ impl Handle {
         self.shared.wake.notify_one();
         Err(Error::NoSpace.into())
     }
+}
+
+/// Refuses to read while an alarm says that members disagree (etcd: applierV3Corrupt).
+fn sound(machine: &StateMachine) -> Result<&StateMachine, Error> {
+    if machine.has_alarm(mvcc::AlarmKind::Corrupt) {
+        return Err(Error::Corrupt);
+    }
+    Ok(machine)
 }
 
 /// Passes a refusal on. A backend that cannot be read ends the process instead.

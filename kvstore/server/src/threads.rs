@@ -59,6 +59,7 @@ pub(crate) fn start_log(
         again,
         report,
         metrics,
+        spare: None,
     };
     thread::Builder::new()
         .name("kv-log".to_owned())
@@ -75,6 +76,8 @@ struct LogThread {
     again: mpsc::Sender<LogJob>,
     report: Report,
     metrics: Arc<Metrics>,
+    /// Makes the next segment, if one is being made.
+    spare: Option<thread::JoinHandle<()>>,
 }
 
 impl LogThread {
@@ -86,6 +89,10 @@ impl LogThread {
             if let Some(job) = self.wal.spare_wanted() {
                 self.make_spare(job);
             }
+        }
+        // Nobody may write into the directory once it is free for another.
+        if let Some(spare) = self.spare.take() {
+            let _panicked = spare.join();
         }
     }
 
@@ -141,7 +148,7 @@ impl LogThread {
         !stop
     }
 
-    fn make_spare(&self, mut job: SpareJob) {
+    fn make_spare(&mut self, mut job: SpareJob) {
         let again = self.again.clone();
         let made = thread::Builder::new()
             .name("kv-log-spare".to_owned())
@@ -150,8 +157,9 @@ impl LogThread {
                 // The log thread may have ended; then nobody needs the segment.
                 let _ended = again.send(LogJob::Spare(job));
             });
-        if let Err(error) = made {
-            tracing::warn!(%error, "cannot make a log segment ahead: no thread");
+        match made {
+            Ok(thread) => self.spare = Some(thread),
+            Err(error) => tracing::warn!(%error, "cannot make a log segment ahead: no thread"),
         }
     }
 }

@@ -97,6 +97,19 @@ impl Maintenance for Handle {
         ended.map_err(|_stopped| crate::RpcError::from(mvcc::Error::Stopped))?;
         Ok(Response::new(pb::DefragmentResponse { header: None }))
     }
+
+    async fn hash_kv(
+        &self,
+        request: Request<pb::HashKvRequest>,
+    ) -> Result<Response<pb::HashKvResponse>, Status> {
+        let found = Handle::hash_kv(self, request.into_inner().revision)?;
+        Ok(Response::new(pb::HashKvResponse {
+            header: self.header(self.revision()),
+            hash: found.hash,
+            compact_revision: found.compact_revision,
+            hash_revision: found.hash_revision,
+        }))
+    }
 }
 
 fn wire_kind(kind: AlarmKind) -> pb::AlarmType {

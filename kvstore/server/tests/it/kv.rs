@@ -2,7 +2,7 @@
 
 use proto::etcdserverpb::{self as pb, compare, request_op::Request, response_op::Response};
 
-use crate::store::{Store, bytes, delete, op, put, put_op, range};
+use crate::store::{Store, bytes, delete, op, put, put_op, range, refused};
 
 #[tokio::test]
 async fn headers_and_revisions_are_etcds() {
@@ -198,4 +198,55 @@ async fn compaction_forgets_the_past_only() {
         .defragment(pb::DefragmentRequest {})
         .await
         .unwrap();
+}
+
+#[tokio::test]
+async fn a_corrupt_alarm_closes_the_store_until_it_is_cleared() {
+    let store = Store::start().await;
+    let mut kv = store.kv().await;
+    let mut maintenance = store.maintenance().await;
+    kv.put("a", "1").await;
+    let alarm = |action: pb::alarm_request::AlarmAction| pb::AlarmRequest {
+        action: action.into(),
+        member_id: 7,
+        alarm: pb::AlarmType::Corrupt.into(),
+    };
+    let raise = alarm(pb::alarm_request::AlarmAction::Activate);
+    let raised = maintenance.alarm(raise).await.unwrap().into_inner();
+    assert_eq!(raised.alarms.len(), 1);
+    refused(
+        kv.range(range("a", "")).await,
+        15,
+        "etcdserver: corrupt cluster",
+    );
+    refused(
+        kv.0.put(put("a", "2")).await,
+        15,
+        "etcdserver: corrupt cluster",
+    );
+    let status = maintenance
+        .status(pb::StatusRequest {})
+        .await
+        .unwrap()
+        .into_inner();
+    assert_eq!(status.errors, ["memberID:7 alarm:CORRUPT "]);
+    let clear = alarm(pb::alarm_request::AlarmAction::Deactivate);
+    maintenance.alarm(clear).await.unwrap();
+    assert_eq!(kv.get("a").await.unwrap(), "1");
+}
+
+#[tokio::test]
+async fn equal_histories_have_equal_hashes() {
+    let mut hashes = Vec::new();
+    for last in ["x", "x", "y"] {
+        let store = Store::start().await;
+        let mut kv = store.kv().await;
+        kv.put("a", "1").await;
+        kv.put("a", last).await;
+        let mut maintenance = store.maintenance().await;
+        let reply = maintenance.hash_kv(pb::HashKvRequest { revision: 0 }).await;
+        hashes.push(reply.unwrap().into_inner().hash);
+    }
+    assert_eq!(hashes[0], hashes[1]);
+    assert_ne!(hashes[0], hashes[2]);
 }

@@ -14,9 +14,10 @@ use tonic::{Status, transport::Channel};
 pub(crate) const DEADLINE: Duration = Duration::from_secs(20);
 
 pub(crate) struct Store {
-    _dir: TempDir,
     pub(crate) running: Option<Running>,
     pub(crate) config: Config,
+    /// Last, so that it outlives the member that writes into it.
+    _dir: TempDir,
 }
 
 impl Store {
