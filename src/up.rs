@@ -133,9 +133,6 @@ async fn start_store(args: &Args, data_dir: &Path) -> anyhow::Result<kvserver::R
 fn store_config(args: &Args, data_dir: &Path) -> kvserver::Config {
     let mut config = kvserver::Config::new(data_dir.join("store"));
     config.listen_client_urls = vec![format!("http://127.0.0.1:{}", args.store_port)];
-    // The API server compacts what no watcher can need any more; this bounds
-    // the history when it is idle.
-    config.auto_compaction = kvserver::AutoCompaction::Periodic(Duration::from_secs(300));
     config
 }
 
