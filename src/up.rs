@@ -79,7 +79,10 @@ async fn up(args: Args, started: Instant) -> anyhow::Result<()> {
     api.write_admin_kubeconfig(&kubeconfig)?;
 
     let token = CancellationToken::new();
-    let mut parts = Parts { tasks: JoinSet::new(), token: token.clone() };
+    let mut parts = Parts {
+        tasks: JoinSet::new(),
+        token: token.clone(),
+    };
     start_loops(&mut parts, &api);
     let node = start_kubelet(&mut parts, &api, agent_options.clone())?;
     tokio::select! {
@@ -172,13 +175,17 @@ fn start_loops(parts: &mut Parts, api: &apiserver::Running) {
         ..manager::ManagerOptions::default()
     };
     parts.start("the controllers", |token| async move {
-        manager::run_controllers(controllers, options, token).await.map_err(Into::into)
+        manager::run_controllers(controllers, options, token)
+            .await
+            .map_err(Into::into)
     });
     let user = UserInfo::component("system:kube-scheduler");
     let scheduler = local_client(api, user, "kube-scheduler");
     parts.start("the scheduler", |token| async move {
         let options = manager::scheduler_loop::SchedulerOptions::default();
-        manager::scheduler_loop::run_scheduler(scheduler, options, token).await.map_err(Into::into)
+        manager::scheduler_loop::run_scheduler(scheduler, options, token)
+            .await
+            .map_err(Into::into)
     });
 }
 
@@ -188,13 +195,22 @@ fn start_kubelet(
     api: &apiserver::Running,
     mut options: AgentOptions,
 ) -> anyhow::Result<tokio::sync::oneshot::Receiver<SocketAddr>> {
-    let names = [options.node_name.clone(), options.node_ip.to_string(), "localhost".to_owned()];
+    let names = [
+        options.node_name.clone(),
+        options.node_ip.to_string(),
+        "localhost".to_owned(),
+    ];
     options.server_tls = Some(api.kubelet_tls(&options.node_name, &names)?);
-    let user = UserInfo::new(format!("system:node:{}", options.node_name), ["system:nodes"]);
+    let user = UserInfo::new(
+        format!("system:node:{}", options.node_name),
+        ["system:nodes"],
+    );
     let client = local_client(api, user, "kubelet");
     let (ready, node) = tokio::sync::oneshot::channel();
     parts.start("the kubelet", |token| async move {
-        agent::run(client, options, ready, token).await.map_err(Into::into)
+        Box::pin(agent::run(client, options, ready, token))
+            .await
+            .map_err(Into::into)
     });
     Ok(node)
 }

@@ -2,6 +2,8 @@
 //! cannot decay: who may depend on whom, what a pure crate may not know, how
 //! long a file may be, and which marks may not land.
 
+#![allow(clippy::unwrap_used, reason = "a test fails where it finds a surprise")]
+
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -22,11 +24,25 @@ struct Crate {
 }
 
 const fn pure(name: &'static str, folder: &'static str, may_use: &'static [&'static str]) -> Crate {
-    Crate { name, folder, pure: true, may_use }
+    Crate {
+        name,
+        folder,
+        pure: true,
+        may_use,
+    }
 }
 
-const fn shell(name: &'static str, folder: &'static str, may_use: &'static [&'static str]) -> Crate {
-    Crate { name, folder, pure: false, may_use }
+const fn shell(
+    name: &'static str,
+    folder: &'static str,
+    may_use: &'static [&'static str],
+) -> Crate {
+    Crate {
+        name,
+        folder,
+        pure: false,
+        may_use,
+    }
 }
 
 const CRATES: &[Crate] = &[
@@ -41,10 +57,33 @@ const CRATES: &[Crate] = &[
     pure("kubelet-core", "kubelet/core", &["meta"]),
     shell("disk", "kvstore/disk", &["mvcc", "member"]),
     shell("client", "machinery/client", &["meta"]),
-    shell("kvserver", "kvstore/server", &["proto", "mvcc", "member", "disk"]),
-    shell("apiserver", "apiserver/server", &["proto", "meta", "mvcc", "registry", "watchcache", "kvserver"]),
-    shell("manager", "controllers/manager", &["meta", "client", "plan", "scheduler"]),
-    shell("agent", "kubelet/agent", &["meta", "client", "kubelet-core"]),
+    shell(
+        "kvserver",
+        "kvstore/server",
+        &["proto", "mvcc", "member", "disk"],
+    ),
+    shell(
+        "apiserver",
+        "apiserver/server",
+        &[
+            "proto",
+            "meta",
+            "mvcc",
+            "registry",
+            "watchcache",
+            "kvserver",
+        ],
+    ),
+    shell(
+        "manager",
+        "controllers/manager",
+        &["meta", "client", "plan", "scheduler"],
+    ),
+    shell(
+        "agent",
+        "kubelet/agent",
+        &["meta", "client", "kubelet-core"],
+    ),
 ];
 
 /// Words a pure crate's sources may not contain, with what to do instead.
@@ -78,7 +117,9 @@ fn files(folder: &Path, ending: &str) -> Vec<PathBuf> {
     let mut found = Vec::new();
     let mut folders = vec![folder.to_owned()];
     while let Some(folder) = folders.pop() {
-        let Ok(entries) = fs::read_dir(&folder) else { continue };
+        let Ok(entries) = fs::read_dir(&folder) else {
+            continue;
+        };
         for entry in entries.map(|e| e.unwrap().path()) {
             let name = entry.file_name().unwrap().to_string_lossy().into_owned();
             if entry.is_dir() {
@@ -95,7 +136,10 @@ fn files(folder: &Path, ending: &str) -> Vec<PathBuf> {
 }
 
 fn relative(path: &Path) -> String {
-    path.strip_prefix(root()).unwrap().to_string_lossy().into_owned()
+    path.strip_prefix(root())
+        .unwrap()
+        .to_string_lossy()
+        .into_owned()
 }
 
 fn check(problems: &[String]) {
@@ -110,14 +154,22 @@ fn crates_depend_only_downwards() {
         let manifest = root().join(krate.folder).join("Cargo.toml");
         let text = fs::read_to_string(&manifest).unwrap();
         let manifest: toml::Table = text.parse().unwrap();
-        assert_eq!(manifest["package"]["name"].as_str(), Some(krate.name), "{}", krate.folder);
+        assert_eq!(
+            manifest["package"]["name"].as_str(),
+            Some(krate.name),
+            "{}",
+            krate.folder
+        );
         let dependencies = manifest.get("dependencies").and_then(|d| d.as_table());
         for name in dependencies.into_iter().flat_map(|d| d.keys()) {
             if ours.contains_key(name.as_str()) && !krate.may_use.contains(&name.as_str()) {
                 problems.push(format!("{} may not depend on {name}", krate.name));
             }
             if krate.pure && matches!(name.as_str(), "tokio" | "hyper" | "tonic" | "rand") {
-                problems.push(format!("{} is pure and may not depend on {name}", krate.name));
+                problems.push(format!(
+                    "{} is pure and may not depend on {name}",
+                    krate.name
+                ));
             }
         }
     }
@@ -126,8 +178,10 @@ fn crates_depend_only_downwards() {
 
 #[test]
 fn every_crate_is_in_the_law() {
-    let manifest: toml::Table =
-        fs::read_to_string(root().join("Cargo.toml")).unwrap().parse().unwrap();
+    let manifest: toml::Table = fs::read_to_string(root().join("Cargo.toml"))
+        .unwrap()
+        .parse()
+        .unwrap();
     let members = manifest["workspace"]["members"].as_array().unwrap();
     for member in members.iter().filter_map(|m| m.as_str()) {
         let outside = matches!(member, "bench" | "jepsen");
@@ -169,12 +223,19 @@ fn files_are_short_and_say_what_they_are() {
         let lines = text.lines().count();
         let allowed = LONG_FILES.iter().any(|(f, _)| *f == name);
         if lines > FILE_LINES_MAX && !allowed {
-            problems.push(format!("{name}: {lines} lines, the limit is {FILE_LINES_MAX}"));
+            problems.push(format!(
+                "{name}: {lines} lines, the limit is {FILE_LINES_MAX}"
+            ));
         }
         let in_source = name.contains("src/") || name.starts_with("tests/");
-        let first = text.lines().find(|l| !l.starts_with("#![")).unwrap_or_default();
+        let first = text
+            .lines()
+            .find(|l| !l.starts_with("#!["))
+            .unwrap_or_default();
         if in_source && !first.starts_with("//!") {
-            problems.push(format!("{name}: begins without a `//!` that says what it is"));
+            problems.push(format!(
+                "{name}: begins without a `//!` that says what it is"
+            ));
         }
     }
     check(&problems);

@@ -22,7 +22,14 @@ pub(crate) fn build() -> anyhow::Result<PathBuf> {
         bail!("run through `cargo run --release -p bench`, or give --keelson PATH");
     };
     let mut command = std::process::Command::new(cargo);
-    command.args(["build", "--quiet", "--package", "keelson", "--bin", "keelson"]);
+    command.args([
+        "build",
+        "--quiet",
+        "--package",
+        "keelson",
+        "--bin",
+        "keelson",
+    ]);
     if folder.ends_with("release") {
         command.arg("--release");
     }
@@ -54,7 +61,11 @@ impl Cluster {
             .spawn()
             .with_context(|| format!("cannot start {}", keelson.display()))?;
         let out = child.stdout.take().context("no standard output")?;
-        let mut cluster = Self { child, lines: BufReader::new(out).lines(), folder };
+        let mut cluster = Self {
+            child,
+            lines: BufReader::new(out).lines(),
+            folder,
+        };
         tokio::time::timeout(PATIENCE, cluster.await_ready())
             .await
             .context("the cluster did not become ready")??;
@@ -83,17 +94,23 @@ impl Cluster {
         let stat = self.proc_file("stat")?;
         let after = stat.rsplit_once(')').context("no command in stat")?.1;
         let mut fields = after.split_whitespace().skip(11);
-        let mut next = || -> anyhow::Result<u64> {
-            Ok(fields.next().context("a short stat line")?.parse()?)
-        };
+        let mut next =
+            || -> anyhow::Result<u64> { Ok(fields.next().context("a short stat line")?.parse()?) };
         Ok((next()? + next()?) * 1_000_000 / TICKS_PER_SECOND)
     }
 
     /// Returns the server's resident memory in megabytes.
     pub(crate) fn rss_mb(&self) -> anyhow::Result<u64> {
         let status = self.proc_file("status")?;
-        let line = status.lines().find(|l| l.starts_with("VmRSS:")).context("no VmRSS")?;
-        let kb: u64 = line.split_whitespace().nth(1).context("no number")?.parse()?;
+        let line = status
+            .lines()
+            .find(|l| l.starts_with("VmRSS:"))
+            .context("no VmRSS")?;
+        let kb: u64 = line
+            .split_whitespace()
+            .nth(1)
+            .context("no number")?
+            .parse()?;
         Ok(kb / 1024)
     }
 
@@ -106,7 +123,9 @@ impl Cluster {
     pub(crate) async fn down(mut self) -> anyhow::Result<()> {
         let pid = self.child.id().context("the cluster ended")?.to_string();
         Command::new("kill").args(["-TERM", &pid]).status().await?;
-        tokio::time::timeout(PATIENCE, self.child.wait()).await.context("does not end")??;
+        tokio::time::timeout(PATIENCE, self.child.wait())
+            .await
+            .context("does not end")??;
         Ok(())
     }
 }

@@ -80,7 +80,8 @@ impl Report {
 
     pub(crate) fn write_json(&self, path: &Path) -> anyhow::Result<()> {
         let text = serde_json::to_string_pretty(self)?;
-        std::fs::write(path, text + "\n").with_context(|| format!("cannot write {}", path.display()))
+        std::fs::write(path, text + "\n")
+            .with_context(|| format!("cannot write {}", path.display()))
     }
 }
 

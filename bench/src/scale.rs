@@ -90,7 +90,9 @@ async fn create_deployment(client: &Client) -> anyhow::Result<()> {
 /// Running, or for zero that none is left.
 async fn scale_and_wait(client: &Client, pods: usize) -> anyhow::Result<Duration> {
     let selector = format!("app={NAME}");
-    let list = client.list::<Pod>(NAMESPACE, &ListParams::default().labels(&selector)).await?;
+    let list = client
+        .list::<Pod>(NAMESPACE, &ListParams::default().labels(&selector))
+        .await?;
     let params = WatchParams {
         label_selector: Some(selector),
         resource_version: Some(list.resource_version().to_owned()),
@@ -109,7 +111,9 @@ async fn scale_and_wait(client: &Client, pods: usize) -> anyhow::Result<Duration
         "metadata": {"name": NAME, "namespace": "default"},
         "spec": {"replicas": pods},
     });
-    client.update_subresource::<Deployment>(NAMESPACE, NAME, "scale", &scale).await?;
+    client
+        .update_subresource::<Deployment>(NAMESPACE, NAME, "scale", &scale)
+        .await?;
     let wait = async {
         while !seen.is(pods) {
             match watch.next().await.context("the watch ended")?? {
@@ -150,6 +154,10 @@ impl Seen {
     }
 
     fn is(&self, pods: usize) -> bool {
-        if pods == 0 { self.all.is_empty() } else { self.running.len() >= pods }
+        if pods == 0 {
+            self.all.is_empty()
+        } else {
+            self.running.len() >= pods
+        }
     }
 }

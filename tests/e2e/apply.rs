@@ -59,24 +59,37 @@ fn apply_is_idempotent_and_delete_leaves_nothing() {
     k.run("rollout status deployment web -n shop --timeout=60s");
     let logs = until("the greeting", || {
         let logs = k.run("logs -n shop deployment/web");
-        if logs.is_empty() { Err("no log yet".to_owned()) } else { Ok(logs) }
+        if logs.is_empty() {
+            Err("no log yet".to_owned())
+        } else {
+            Ok(logs)
+        }
     });
     assert_eq!(logs, "hello\n");
 
     let second = k.run(&format!("apply -f {file}"));
     assert_eq!(second.matches("unchanged").count(), 3, "{second}");
 
-    let changed = cluster.file("changed.yaml", &MANIFEST.replace("replicas: 2", "replicas: 3"));
+    let changed = cluster.file(
+        "changed.yaml",
+        &MANIFEST.replace("replicas: 2", "replicas: 3"),
+    );
     let diff = k.output(&format!("diff -f {changed}"));
     let text = String::from_utf8_lossy(&diff.stdout).into_owned();
     assert_eq!(diff.status.code(), Some(1), "{text}");
-    assert!(text.contains("-  replicas: 2") && text.contains("+  replicas: 3"), "{text}");
+    assert!(
+        text.contains("-  replicas: 2") && text.contains("+  replicas: 3"),
+        "{text}"
+    );
     let third = k.run(&format!("apply -f {changed}"));
     assert!(third.contains("deployment.apps/web configured"), "{third}");
 
     k.run(&format!("delete -f {changed} --timeout=60s"));
     assert!(k.fail("get namespace shop").contains("not found"));
-    assert_eq!(k.run("get pods,deployments,replicasets,configmaps -n shop -o name"), "");
+    assert_eq!(
+        k.run("get pods,deployments,replicasets,configmaps -n shop -o name"),
+        ""
+    );
 }
 
 #[test]
@@ -93,7 +106,10 @@ fn the_schema_is_there_for_explain_validation_and_edit() {
         "apiVersion: v1\nkind: Pod\nmetadata: {name: a}\nspec:\n  containerz: []\n  containers: [{name: a, image: host}]\n",
     );
     let refused = k.fail(&format!("apply -f {wrong}"));
-    assert!(refused.contains("unknown field \"spec.containerz\""), "{refused}");
+    assert!(
+        refused.contains("unknown field \"spec.containerz\""),
+        "{refused}"
+    );
     assert!(k.fail("get pod a").contains("not found"));
 
     k.run("create configmap c --from-literal=colour=red");
@@ -101,7 +117,14 @@ fn the_schema_is_there_for_explain_validation_and_edit() {
     assert!(edited.contains("configmap/c edited"), "{edited}");
     assert_eq!(k.run("get configmap c -o jsonpath={.data.colour}"), "blue");
     let resources = k.run("api-resources");
-    for name in ["pods", "deployments", "leases", "events", "configmaps", "serviceaccounts"] {
+    for name in [
+        "pods",
+        "deployments",
+        "leases",
+        "events",
+        "configmaps",
+        "serviceaccounts",
+    ] {
         assert!(resources.contains(name), "{resources}");
     }
 }

@@ -13,8 +13,18 @@ fn serves_over(etcd: &Path, kubectl: &Path) {
     let mut command = Command::new(etcd);
     command
         .args(["--data-dir", &path("etcd"), "--name=a"])
-        .args(["--listen-client-urls", &endpoint, "--advertise-client-urls", &endpoint])
-        .args(["--listen-peer-urls", &peer, "--initial-advertise-peer-urls", &peer])
+        .args([
+            "--listen-client-urls",
+            &endpoint,
+            "--advertise-client-urls",
+            &endpoint,
+        ])
+        .args([
+            "--listen-peer-urls",
+            &peer,
+            "--initial-advertise-peer-urls",
+            &peer,
+        ])
         .args(["--initial-cluster", &format!("a={peer}")]);
     let _etcd = Program::spawn(&mut command, &folder.path().join("etcd-stderr"));
     let apiserver = Program::start(
@@ -36,12 +46,24 @@ fn serves_over(etcd: &Path, kubectl: &Path) {
     };
     let _controllers = start("controllers", &[]);
     let _scheduler = start("scheduler", &[]);
-    let mut kubelet = start("kubelet", &["--root-dir", &path("kubelet"), "--port=0", "--hostname-override=n1"]);
+    let mut kubelet = start(
+        "kubelet",
+        &[
+            "--root-dir",
+            &path("kubelet"),
+            "--port=0",
+            "--hostname-override=n1",
+        ],
+    );
 
     let k = Kubectl::new(kubectl, Path::new(&kubeconfig), folder.path());
     until("a ready node", || {
         let nodes = k.run("get nodes --no-headers");
-        if nodes.contains(" Ready ") { Ok(()) } else { Err(nodes) }
+        if nodes.contains(" Ready ") {
+            Ok(())
+        } else {
+            Err(nodes)
+        }
     });
     k.run("create deployment web --image=host -- sleep 36030");
     k.run("scale deployment web --replicas=3");

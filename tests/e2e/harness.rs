@@ -44,7 +44,9 @@ pub(crate) use need;
 /// honest about their deadlines.
 pub(crate) fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
-    ALONE.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    ALONE
+        .lock()
+        .unwrap_or_else(|poisoned| poisoned.into_inner())
 }
 
 /// Waits until a condition gives a value; panics with the last reason.
@@ -72,12 +74,19 @@ pub(crate) struct Program {
 impl Program {
     /// Starts `keelson` with arguments; standard error goes to a file.
     pub(crate) fn start(stderr: &Path, args: &[&str]) -> Self {
-        Self::spawn(Command::new(env!("CARGO_BIN_EXE_keelson")).args(args), stderr)
+        Self::spawn(
+            Command::new(env!("CARGO_BIN_EXE_keelson")).args(args),
+            stderr,
+        )
     }
 
     /// Starts any command likewise.
     pub(crate) fn spawn(command: &mut Command, stderr: &Path) -> Self {
-        let errors = fs::OpenOptions::new().create(true).append(true).open(stderr).unwrap();
+        let errors = fs::OpenOptions::new()
+            .create(true)
+            .append(true)
+            .open(stderr)
+            .unwrap();
         let stderr_from = usize::try_from(errors.metadata().unwrap().len()).unwrap();
         let mut child = command
             .stdin(Stdio::null())
@@ -94,22 +103,40 @@ impl Program {
                 }
             }
         });
-        Self { child, lines, seen: Vec::new(), stderr: stderr.to_owned(), stderr_from }
+        Self {
+            child,
+            lines,
+            seen: Vec::new(),
+            stderr: stderr.to_owned(),
+            stderr_from,
+        }
     }
 
     /// Waits for a line of standard output that starts so; returns the rest.
     pub(crate) fn line(&mut self, start: &str) -> String {
-        if let Some(line) = self.seen.iter().find_map(|l| l.trim_start().strip_prefix(start)) {
+        if let Some(line) = self
+            .seen
+            .iter()
+            .find_map(|l| l.trim_start().strip_prefix(start))
+        {
             return line.trim().to_owned();
         }
         let deadline = Instant::now() + PATIENCE;
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
             let Ok(line) = self.lines.recv_timeout(left) else {
-                panic!("no line {start:?} in {:?}; errors:\n{}", self.seen, self.errors());
+                panic!(
+                    "no line {start:?} in {:?}; errors:\n{}",
+                    self.seen,
+                    self.errors()
+                );
             };
             self.seen.push(line);
-            if let Some(rest) = self.seen.last().and_then(|l| l.trim_start().strip_prefix(start)) {
+            if let Some(rest) = self
+                .seen
+                .last()
+                .and_then(|l| l.trim_start().strip_prefix(start))
+            {
                 return rest.trim().to_owned();
             }
         }
@@ -119,7 +146,10 @@ impl Program {
     pub(crate) fn logged(&self, words: &str) -> String {
         until(&format!("{words:?} in the log"), || {
             let log = self.errors();
-            log.lines().find(|l| l.contains(words)).map(str::to_owned).ok_or_else(|| tail(&log))
+            log.lines()
+                .find(|l| l.contains(words))
+                .map(str::to_owned)
+                .ok_or_else(|| tail(&log))
         })
     }
 
@@ -145,14 +175,20 @@ impl Program {
     pub(crate) fn terminate(&mut self) -> std::process::ExitStatus {
         signal(self.pid(), "TERM");
         until("a clean end", || {
-            self.child.try_wait().map_err(|e| e.to_string())?.ok_or_else(|| "still running".into())
+            self.child
+                .try_wait()
+                .map_err(|e| e.to_string())?
+                .ok_or_else(|| "still running".into())
         })
     }
 
     /// Waits for the end of a program that should end by itself.
     pub(crate) fn wait(&mut self) -> std::process::ExitStatus {
         until("the end of the program", || {
-            self.child.try_wait().map_err(|e| e.to_string())?.ok_or_else(|| "still running".into())
+            self.child
+                .try_wait()
+                .map_err(|e| e.to_string())?
+                .ok_or_else(|| "still running".into())
         })
     }
 }
@@ -161,7 +197,11 @@ impl Drop for Program {
     fn drop(&mut self) {
         self.kill();
         if thread::panicking() {
-            eprintln!("--- standard error of pid {} ---\n{}", self.pid(), tail(&self.errors()));
+            eprintln!(
+                "--- standard error of pid {} ---\n{}",
+                self.pid(),
+                tail(&self.errors())
+            );
         }
     }
 }
@@ -173,7 +213,10 @@ fn tail(text: &str) -> String {
 
 /// Sends a signal to one process.
 pub(crate) fn signal(pid: u32, name: &str) {
-    let done = Command::new("kill").args([&format!("-{name}"), &pid.to_string()]).status().unwrap();
+    let done = Command::new("kill")
+        .args([&format!("-{name}"), &pid.to_string()])
+        .status()
+        .unwrap();
     assert!(done.success(), "kill -{name} {pid}");
 }
 
@@ -183,9 +226,7 @@ pub(crate) fn processes(command: &[&str]) -> Vec<u32> {
     let mut pids: Vec<u32> = fs::read_dir("/proc")
         .unwrap()
         .filter_map(|e| e.ok()?.file_name().to_str()?.parse().ok())
-        .filter(|pid| {
-            fs::read(format!("/proc/{pid}/cmdline")).is_ok_and(|c| c == want.as_bytes())
-        })
+        .filter(|pid| fs::read(format!("/proc/{pid}/cmdline")).is_ok_and(|c| c == want.as_bytes()))
         .collect();
     pids.sort_unstable();
     pids
@@ -195,7 +236,12 @@ pub(crate) fn processes(command: &[&str]) -> Vec<u32> {
 pub(crate) fn resident_bytes(pid: u32) -> u64 {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
     let line = status.lines().find(|l| l.starts_with("VmRSS:")).unwrap();
-    line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() * 1024
+    line.split_whitespace()
+        .nth(1)
+        .unwrap()
+        .parse::<u64>()
+        .unwrap()
+        * 1024
 }
 
 /// A whole cluster in one process, in a folder of its own.
@@ -211,8 +257,12 @@ impl Cluster {
     pub(crate) fn up(kubectl: &Path) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let program = Self::program(folder.path());
-        let mut cluster =
-            Self { program, store: String::new(), folder, kubectl: kubectl.to_owned() };
+        let mut cluster = Self {
+            program,
+            store: String::new(),
+            folder,
+            kubectl: kubectl.to_owned(),
+        };
         cluster.await_ready();
         cluster
     }
@@ -221,7 +271,13 @@ impl Cluster {
         let data = folder.join("data");
         Program::start(
             &folder.join("stderr"),
-            &["up", "--data-dir", data.to_str().unwrap(), "--port=0", "--store-port=0"],
+            &[
+                "up",
+                "--data-dir",
+                data.to_str().unwrap(),
+                "--port=0",
+                "--store-port=0",
+            ],
         )
     }
 
@@ -321,7 +377,11 @@ impl Kubectl {
             .stdin(Stdio::null())
             .output()
             .unwrap();
-        assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+        assert!(
+            out.status.success(),
+            "{}",
+            String::from_utf8_lossy(&out.stderr)
+        );
         String::from_utf8_lossy(&out.stdout).into_owned()
     }
 
@@ -353,5 +413,8 @@ impl Kubectl {
 
 /// Returns a port nobody has now, for programs that cannot take port 0.
 pub(crate) fn free_address() -> SocketAddr {
-    std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
+    std::net::TcpListener::bind("127.0.0.1:0")
+        .unwrap()
+        .local_addr()
+        .unwrap()
 }

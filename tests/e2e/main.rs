@@ -4,6 +4,9 @@
 //! where they are. A test whose tool is missing says so and passes: run
 //! `tests/run`, not bare `cargo test`, to have them all.
 
+#![allow(clippy::unwrap_used, reason = "a test fails where it finds a surprise")]
+#![allow(clippy::print_stderr, reason = "what a test says goes to its output")]
+
 mod apply;
 mod etcd_peer;
 mod harness;

@@ -17,7 +17,10 @@ fn attempt(folder: &Path, args: &[&str]) -> Attempt {
     fs::write(&stderr, "").unwrap();
     let mut program = Program::start(&stderr, args);
     let status = program.wait();
-    Attempt { code: status.code(), said: program.errors() }
+    Attempt {
+        code: status.code(),
+        said: program.errors(),
+    }
 }
 
 /// Makes a data directory with a few acknowledged writes by the API server.
@@ -25,7 +28,12 @@ fn used_data_dir(folder: &Path) -> PathBuf {
     let data = folder.join("data");
     let mut program = Program::start(
         &folder.join("first"),
-        &["up", &format!("--data-dir={}", data.display()), "--port=0", "--store-port=0"],
+        &[
+            "up",
+            &format!("--data-dir={}", data.display()),
+            "--port=0",
+            "--store-port=0",
+        ],
     );
     program.line("ready in");
     program.kill();
@@ -33,7 +41,15 @@ fn used_data_dir(folder: &Path) -> PathBuf {
 }
 
 fn up(folder: &Path, data: &Path) -> Attempt {
-    attempt(folder, &["up", &format!("--data-dir={}", data.display()), "--port=0", "--store-port=0"])
+    attempt(
+        folder,
+        &[
+            "up",
+            &format!("--data-dir={}", data.display()),
+            "--port=0",
+            "--store-port=0",
+        ],
+    )
 }
 
 #[test]
@@ -45,11 +61,21 @@ fn a_port_in_use() {
     for (flag, other) in [("--port", "--store-port"), ("--store-port", "--port")] {
         let got = attempt(
             folder.path(),
-            &["up", "--data-dir", data.to_str().unwrap(), &format!("{flag}={port}"), &format!("{other}=0")],
+            &[
+                "up",
+                "--data-dir",
+                data.to_str().unwrap(),
+                &format!("{flag}={port}"),
+                &format!("{other}=0"),
+            ],
         );
         assert_eq!(got.code, Some(1), "{}", got.said);
         let named = got.said.contains(&port.to_string());
-        assert!(named && got.said.contains(&format!("with {flag}")), "{}", got.said);
+        assert!(
+            named && got.said.contains(&format!("with {flag}")),
+            "{}",
+            got.said
+        );
     }
 }
 
@@ -60,7 +86,12 @@ fn a_data_dir_in_use_or_of_a_newer_version() {
     let data = folder.path().join("data");
     let mut first = Program::start(
         &folder.path().join("first"),
-        &["up", &format!("--data-dir={}", data.display()), "--port=0", "--store-port=0"],
+        &[
+            "up",
+            &format!("--data-dir={}", data.display()),
+            "--port=0",
+            "--store-port=0",
+        ],
     );
     first.line("ready in");
     let second = up(folder.path(), &data);
@@ -94,7 +125,11 @@ fn a_newer_format_is_not_touched() {
     let before = fs::read(&segment).unwrap();
     let got = up(folder.path(), &data);
     assert_eq!(got.code, Some(1), "{}", got.said);
-    assert!(got.said.contains("999") && got.said.contains("knows 1"), "{}", got.said);
+    assert!(
+        got.said.contains("999") && got.said.contains("knows 1"),
+        "{}",
+        got.said
+    );
     assert!(fs::read(&segment).unwrap() == before, "the log was touched");
 }
 
@@ -110,7 +145,12 @@ fn a_torn_last_record_is_dropped_and_said() {
     let stderr = folder.path().join("second");
     let mut program = Program::start(
         &stderr,
-        &["up", &format!("--data-dir={}", data.display()), "--port=0", "--store-port=0"],
+        &[
+            "up",
+            &format!("--data-dir={}", data.display()),
+            "--port=0",
+            "--store-port=0",
+        ],
     );
     program.line("ready in");
     let name = segment.file_name().unwrap().to_str().unwrap();
@@ -124,7 +164,11 @@ fn a_flipped_byte_is_named() {
     let folder = tempfile::tempdir().unwrap();
     let data = used_data_dir(folder.path());
     let (segment, used) = last_segment(&data);
-    let file = File::options().read(true).write(true).open(&segment).unwrap();
+    let file = File::options()
+        .read(true)
+        .write(true)
+        .open(&segment)
+        .unwrap();
     let mut byte = [0];
     file.read_exact_at(&mut byte, used / 2).unwrap();
     file.write_all_at(&[byte[0] ^ 0x10], used / 2).unwrap();
@@ -132,7 +176,11 @@ fn a_flipped_byte_is_named() {
     let got = up(folder.path(), &data);
     assert_eq!(got.code, Some(1), "{}", got.said);
     let name = segment.file_name().unwrap().to_str().unwrap();
-    assert!(got.said.contains(name) && got.said.contains("at byte"), "{}", got.said);
+    assert!(
+        got.said.contains(name) && got.said.contains("at byte"),
+        "{}",
+        got.said
+    );
 }
 
 #[test]
@@ -151,6 +199,10 @@ fn a_cri_socket_that_is_not_there() {
         ],
     );
     assert_eq!(got.code, Some(1), "{}", got.said);
-    assert!(got.said.contains("/nowhere/containerd.sock"), "{}", got.said);
+    assert!(
+        got.said.contains("/nowhere/containerd.sock"),
+        "{}",
+        got.said
+    );
     assert!(got.said.contains("--runtime=process"), "{}", got.said);
 }

@@ -37,7 +37,8 @@ fn a_killed_cluster_comes_back_as_it_was() {
                     let mut done = Vec::new();
                     for n in 0.. {
                         let name = format!("load-{w}-{n}");
-                        let out = k.output(&format!("create configmap {name} --from-literal=n={n}"));
+                        let out =
+                            k.output(&format!("create configmap {name} --from-literal=n={n}"));
                         if !out.status.success() {
                             return done;
                         }
@@ -50,10 +51,17 @@ fn a_killed_cluster_comes_back_as_it_was() {
         let k = cluster.client();
         until("some load", || {
             let out = k.output("get configmap load-0-3 load-1-3 load-2-3 load-3-3 -o name");
-            if out.status.success() { Ok(()) } else { Err("not yet".to_owned()) }
+            if out.status.success() {
+                Ok(())
+            } else {
+                Err("not yet".to_owned())
+            }
         });
         crate::harness::signal(pid, "KILL");
-        writers.into_iter().flat_map(|w| w.join().unwrap()).collect::<Vec<_>>()
+        writers
+            .into_iter()
+            .flat_map(|w| w.join().unwrap())
+            .collect::<Vec<_>>()
     });
     cluster.program.kill();
     assert!(acknowledged.len() >= 16);
@@ -62,10 +70,17 @@ fn a_killed_cluster_comes_back_as_it_was() {
     let k = cluster.client();
     let after = uids(&k);
     for name in &acknowledged {
-        assert!(after.contains_key(&format!("ConfigMap/{name}")), "lost {name}");
+        assert!(
+            after.contains_key(&format!("ConfigMap/{name}")),
+            "lost {name}"
+        );
     }
     assert_eq!(k.running("app=web", 5), before_pods);
-    assert_eq!(processes(&["sleep", "36020"]), before_pids, "processes were kept, none added");
+    assert_eq!(
+        processes(&["sleep", "36020"]),
+        before_pids,
+        "processes were kept, none added"
+    );
 }
 
 #[test]
@@ -81,7 +96,11 @@ fn uids_and_versions_survive_and_nothing_strays() {
     let version = |k: &crate::harness::Kubectl| -> u64 {
         let list = k.run("get --raw /api/v1/namespaces?limit=1");
         let list: serde_json::Value = serde_json::from_str(&list).unwrap();
-        list["metadata"]["resourceVersion"].as_str().unwrap().parse().unwrap()
+        list["metadata"]["resourceVersion"]
+            .as_str()
+            .unwrap()
+            .parse()
+            .unwrap()
     };
     let version_before = version(&k);
     cluster.program.kill();
@@ -98,13 +117,22 @@ fn uids_and_versions_survive_and_nothing_strays() {
     }
     until("the dead one's restart", || {
         let pids = processes(&["sleep", "36021"]);
-        let counts = k.run("get pods -o jsonpath={.items[*].status.containerStatuses[0].restartCount}");
+        let counts =
+            k.run("get pods -o jsonpath={.items[*].status.containerStatuses[0].restartCount}");
         let mut counts: Vec<&str> = counts.split_whitespace().collect();
         counts.sort_unstable();
-        if pids.len() == 2 && counts == ["0", "1"] { Ok(()) } else { Err(format!("{pids:?} {counts:?}")) }
+        if pids.len() == 2 && counts == ["0", "1"] {
+            Ok(())
+        } else {
+            Err(format!("{pids:?} {counts:?}"))
+        }
     });
     cluster.program.terminate();
-    assert_eq!(processes(&["sleep", "36021"]), Vec::<u32>::new(), "a graceful end ends the pods");
+    assert_eq!(
+        processes(&["sleep", "36021"]),
+        Vec::<u32>::new(),
+        "a graceful end ends the pods"
+    );
     cluster.restart();
     cluster.client().running("app=web", 2);
 }

@@ -2,7 +2,11 @@
 //! sends makes the pipeline fail in another way than with an answer: the golden
 //! inputs, with one random change each.
 
-#![allow(clippy::unwrap_used, clippy::disallowed_methods, reason = "a test that reads its inputs")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::disallowed_methods,
+    reason = "a test that reads its inputs"
+)]
 
 use std::path::Path;
 use std::sync::LazyLock;

@@ -5,7 +5,10 @@
 //! `k8s-pb`, which is only parsed, never compiled or linked. The table is
 //! text, deflated; `src/protobuf/table.rs` reads it and describes its lines.
 
-#![allow(clippy::print_stdout, reason = "a build script speaks to cargo on stdout")]
+#![allow(
+    clippy::print_stdout,
+    reason = "a build script speaks to cargo on stdout"
+)]
 #![allow(unreachable_pub, reason = "the modules of a program export nothing")]
 
 mod messages;
@@ -44,8 +47,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     let mut table = String::new();
     for package in PACKAGES {
         let file = source.join(package.replace('.', "/")).join("mod.rs");
-        let text = std::fs::read_to_string(&file)
-            .map_err(|e| format!("{}: {e}", file.display()))?;
+        let text =
+            std::fs::read_to_string(&file).map_err(|e| format!("{}: {e}", file.display()))?;
         table.push_str(&messages::describe(package, &syn::parse_file(&text)?)?);
     }
     let out = PathBuf::from(std::env::var("OUT_DIR")?).join("protobuf.bin");
