@@ -22,6 +22,9 @@ use crate::say;
 /// How long the parts may take to end after they were asked to.
 const SHUTDOWN_PATIENCE: Duration = Duration::from_secs(40);
 
+/// Where under the data directory the store lies.
+const STORE_DIR: &str = "store";
+
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// Where everything is kept [default: keelson in the user's data folder].
@@ -71,9 +74,15 @@ pub(crate) fn run(args: Args) -> anyhow::Result<()> {
 async fn up(args: Args, started: Instant) -> anyhow::Result<()> {
     let data_dir = data_dir(args.data_dir.as_deref())?;
     let agent_options = agent_options(&args, &data_dir)?;
-    agent::check_runtime(&agent_options)?;
+    agent::check(&agent_options)?;
+    kvserver::check_usable(&data_dir.join(STORE_DIR)).map_err(kvserver::StartError::from)?;
+    check_free(SocketAddr::new(args.bind_address, args.port), "--port")?;
+    check_free(
+        SocketAddr::from(([127, 0, 0, 1], args.store_port)),
+        "--store-port",
+    )?;
 
-    let mut store = start_store(&args, &data_dir).await?;
+    let mut store = kvserver::Server::start(store_config(&args, &data_dir)).await?;
     let api = apiserver::Server::start(api_config(&args, &data_dir, &store)).await?;
     let kubeconfig = data_dir.join("kubeconfig");
     api.write_admin_kubeconfig(&kubeconfig)?;
@@ -99,7 +108,7 @@ async fn up(args: Args, started: Instant) -> anyhow::Result<()> {
     token.cancel();
     parts.all_ended().await;
     if !args.leave_pods && result.is_ok() {
-        agent::stop_all(&agent_options.root_dir).await?;
+        stop_pods(&agent_options.root_dir).await?;
     }
     api.shutdown().await;
     store.shutdown().await;
@@ -123,18 +132,19 @@ fn data_dir(given: Option<&Path>) -> anyhow::Result<PathBuf> {
     }
 }
 
-async fn start_store(args: &Args, data_dir: &Path) -> anyhow::Result<kvserver::Running> {
-    match kvserver::Server::start(store_config(args, data_dir)).await {
-        // Its own words name the flag of `keelson kvstore`.
-        Err(kvserver::StartError::Listen { addr, source, .. }) => {
-            bail!("cannot listen on {addr}: {source}; choose another port with --store-port")
+/// Fails if a port is taken, before anything is touched. Port 0 never is.
+fn check_free(addr: SocketAddr, flag: &str) -> anyhow::Result<()> {
+    match std::net::TcpListener::bind(addr) {
+        Err(e) if e.kind() == std::io::ErrorKind::AddrInUse => {
+            bail!("cannot listen on {addr}: {e}; choose another port with {flag}")
         }
-        started => Ok(started?),
+        // Whoever really listens there says what else is wrong.
+        _ => Ok(()),
     }
 }
 
 fn store_config(args: &Args, data_dir: &Path) -> kvserver::Config {
-    let mut config = kvserver::Config::new(data_dir.join("store"));
+    let mut config = kvserver::Config::new(data_dir.join(STORE_DIR));
     config.listen_client_urls = vec![format!("http://127.0.0.1:{}", args.store_port)];
     config
 }
@@ -228,6 +238,20 @@ fn announce(kubeconfig: &Path, store: Option<SocketAddr>, started: Instant) {
     say::line("  kubectl get pods -o wide");
     say::line("");
     say::line(&format!("ready in {} ms", started.elapsed().as_millis()));
+}
+
+/// Ends the pods' processes: gently, or at once when asked a second time.
+async fn stop_pods(root_dir: &Path) -> anyhow::Result<()> {
+    say::line("stopping the pods, each within its grace period; Ctrl-C again kills them");
+    tokio::select! {
+        stopped = agent::stop_all(root_dir, Duration::MAX) => {
+            stopped?;
+            return Ok(());
+        }
+        asked = asked_to_end() => asked?,
+    }
+    agent::stop_all(root_dir, Duration::ZERO).await?;
+    Ok(())
 }
 
 /// Waits for a signal that asks the process to end.

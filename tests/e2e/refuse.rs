@@ -184,6 +184,28 @@ fn a_flipped_byte_is_named() {
 }
 
 #[test]
+fn a_node_name_that_is_none() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = folder.path().join("data");
+    let got = attempt(
+        folder.path(),
+        &[
+            "up",
+            "--data-dir",
+            data.to_str().unwrap(),
+            "--node-name=Bad_Name",
+        ],
+    );
+    assert_eq!(got.code, Some(1), "{}", got.said);
+    assert!(
+        got.said.contains("Bad_Name") && got.said.contains("RFC 1123"),
+        "{}",
+        got.said
+    );
+    assert!(!data.exists(), "nothing was made");
+}
+
+#[test]
 fn a_cri_socket_that_is_not_there() {
     let folder = tempfile::tempdir().unwrap();
     let data = folder.path().join("data");

@@ -136,3 +136,27 @@ fn uids_and_versions_survive_and_nothing_strays() {
     cluster.restart();
     cluster.client().running("app=web", 2);
 }
+
+#[test]
+fn a_second_signal_does_not_wait_for_the_stubborn() {
+    let kubectl = need!("kubectl");
+    let _alone = alone();
+    let mut cluster = Cluster::up(&kubectl);
+    let k = cluster.client();
+    let stubborn = "trap '' TERM; while :; do sleep 36022; done";
+    k.run_of(&["run", "stubborn", "--image=host", "--command", "--", "sh", "-c", stubborn]);
+    until("the stubborn one", || {
+        let phase = k.run("get pod stubborn -o jsonpath={.status.phase}");
+        if phase == "Running" { Ok(()) } else { Err(phase) }
+    });
+    let pid = cluster.program.pid();
+    let asked = std::time::Instant::now();
+    crate::harness::signal(pid, "INT");
+    cluster.program.line("stopping the pods");
+    crate::harness::signal(pid, "INT");
+    assert!(cluster.program.wait().success());
+    // The pod's own grace is 30 s.
+    assert!(asked.elapsed() < std::time::Duration::from_secs(25));
+    assert_eq!(processes(&["sleep", "36022"]), Vec::<u32>::new());
+    cluster.restart();
+}

@@ -4,7 +4,7 @@
 //!
 //! Limits: a body may be as large as the caller says; JSON may nest as deep as
 //! `serde_json` lets it (128), YAML [`MAX_YAML_DEPTH`]; YAML may repeat itself
-//! through aliases up to [`MAX_YAML_NODES`] nodes; at most [`MAX_DUPLICATES`]
+//! through aliases in proportion to its size, up to [`MAX_YAML_NODES`] nodes; at most [`MAX_DUPLICATES`]
 //! duplicate keys are reported, further ones are not. Everything past a limit
 //! is an error at once, before memory is spent.
 
@@ -17,6 +17,12 @@ use serde_json::{Map, Number, Value};
 pub const MAX_YAML_DEPTH: usize = 128;
 /// The most nodes a YAML body may have, its aliases expanded.
 pub const MAX_YAML_NODES: usize = 250_000;
+/// How many nodes a YAML body may have whatever its size; besides these,
+/// [`YAML_NODES_PER_BYTE`]. Keeps a short body from being a long work.
+const YAML_NODES_BASE: usize = 1_000;
+/// How many nodes a byte of YAML may make. Written out, none makes more than
+/// one or two; aliases may make a few more of it.
+const YAML_NODES_PER_BYTE: usize = 4;
 /// The most aliases a YAML body may have.
 pub const MAX_YAML_ALIASES: usize = 1_000;
 /// The most duplicate keys that are reported.
@@ -62,16 +68,17 @@ pub fn decode(bytes: &[u8], limit: usize) -> Result<Decoded, DecodeError> {
 /// Decodes a YAML body (one document) of at most `limit` bytes.
 pub fn decode_yaml(bytes: &[u8], limit: usize) -> Result<Decoded, DecodeError> {
     check_size(bytes, limit)?;
+    let nodes = yaml_nodes(bytes.len());
     let options = serde_saphyr::options! {
         budget: serde_saphyr::budget! {
             max_depth: MAX_YAML_DEPTH,
-            max_nodes: MAX_YAML_NODES,
-            max_events: 2 * MAX_YAML_NODES,
+            max_nodes: nodes,
+            max_events: 2 * nodes,
             max_aliases: MAX_YAML_ALIASES,
             max_documents: 1,
         },
         alias_limits: serde_saphyr::alias_limits! {
-            max_total_replayed_events: MAX_YAML_NODES,
+            max_total_replayed_events: nodes,
         },
         duplicate_keys: serde_saphyr::DuplicateKeyPolicy::LastWins,
         // As YAML 1.1, which upstream reads: `yes` and `on` are booleans, and
@@ -82,6 +89,14 @@ pub fn decode_yaml(bytes: &[u8], limit: usize) -> Result<Decoded, DecodeError> {
     let decoded: Body = serde_saphyr::from_slice_with_options(bytes, options)
         .map_err(|e| DecodeError::Yaml(first_line(&e.to_string())))?;
     Ok(decoded.0)
+}
+
+/// Returns how many nodes a YAML body of a size may have, its aliases expanded.
+fn yaml_nodes(bytes: usize) -> usize {
+    bytes
+        .saturating_mul(YAML_NODES_PER_BYTE)
+        .saturating_add(YAML_NODES_BASE)
+        .min(MAX_YAML_NODES)
 }
 
 /// Drops the drawing of the place, which the reader adds in further lines.
@@ -281,6 +296,28 @@ mod tests {
     }
 
     #[test]
+    fn a_short_body_may_not_be_long_work() {
+        // Two levels of aliases, from a few hundred bytes: 40 times 200 nodes is too much.
+        let list = vec!["x"; 200].join(",");
+        let small = format!("a: &a [{list}]\nb: [{}]\n", ["*a"; 3].join(","));
+        let decoded = decode_yaml(small.as_bytes(), LIMIT).unwrap();
+        assert_eq!(decoded.value["b"][2][199], "x");
+        let large = format!("a: &a [{list}]\nb: [{}]\n", ["*a"; 40].join(","));
+        let error = decode_yaml(large.as_bytes(), LIMIT).unwrap_err();
+        assert!(matches!(error, DecodeError::Yaml(_)), "{error}");
+        // Written out the same is fine, as is anything without aliases.
+        let rows = vec![format!("[{list}]"); 40].join(",");
+        decode_yaml(format!("b: [{rows}]\n").as_bytes(), LIMIT).unwrap();
+        for dense in ["{a,b,c,d,e,f}", "[[],[],[],[]]", "-\n-\n-\n"] {
+            let body = match dense.starts_with('-') {
+                true => dense.repeat(1_000),
+                false => format!("[{}]", vec![dense; 1_000].join(",")),
+            };
+            decode_yaml(body.as_bytes(), LIMIT).unwrap();
+        }
+    }
+
+    #[test]
     fn refuses_yaml_bombs() {
         let mut bomb = "a0: &a0 [x,x,x,x,x,x,x,x,x,x]\n".to_owned();
         for level in 1..10 {
@@ -291,6 +328,9 @@ mod tests {
             decode_yaml(bomb.as_bytes(), LIMIT),
             Err(DecodeError::Yaml(_))
         ));
+        // What such a body may cost follows from its size, not from the ceiling.
+        assert!(bomb.len() < 1_000 && yaml_nodes(bomb.len()) < 5_000);
+        assert_eq!(yaml_nodes(3 << 20), MAX_YAML_NODES);
         let deep = "[".repeat(10_000);
         assert!(matches!(
             decode_yaml(deep.as_bytes(), LIMIT),

@@ -5,6 +5,7 @@
 //! that sends none would then be waited for without limit. One task serves one
 //! connection and ends it in the same place.
 
+mod drain;
 pub mod tls;
 
 use std::convert::Infallible;
@@ -32,6 +33,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::authn::Peer;
 use crate::body::{BoxBody, BoxError};
+use drain::Drained;
 use tls::ClientTrust;
 
 /// How many connections are served at once; beyond it new ones wait in the
@@ -206,8 +208,10 @@ impl<H: Handler> Connections<H> {
         let service = service_fn(move |request: Request<Incoming>| {
             let (handler, peer, guard) = (handler.clone(), peer.clone(), seen.clone().begin());
             async move {
-                let request =
-                    request.map(|b| b.map_err(|e| Box::new(e) as BoxError).boxed_unsync());
+                let request = request.map(|b| match http2 {
+                    true => Drained::new(b).boxed_unsync(),
+                    false => b.map_err(|e| Box::new(e) as BoxError).boxed_unsync(),
+                });
                 let response = handler.handle(peer, request).await;
                 Ok::<_, Infallible>(response.map(|body| Guarded {
                     body,

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use futures::future::BoxFuture;
 use http::{Response, StatusCode};
-use meta::Status;
+use meta::{Reason, Status};
 use registry::kind::Endpoint;
 use serde_json::{Value, json};
 
@@ -75,6 +75,37 @@ pub(crate) const UNSTORED: &[Unstored] = &[
     ),
 ];
 
+/// Subresources that Kubernetes has and this server has not: resource,
+/// subresource. Asking for one is answered with what is missing, instead of a
+/// 404 that kubectl takes for a missing pod or a broken connection.
+const NOT_YET: [(&str, &str); 9] = [
+    ("pods", "exec"),
+    ("pods", "attach"),
+    ("pods", "portforward"),
+    ("pods", "proxy"),
+    ("pods", "ephemeralcontainers"),
+    ("pods", "resize"),
+    ("services", "proxy"),
+    ("nodes", "proxy"),
+    ("serviceaccounts", "token"),
+];
+
+/// Returns the refusal of a subresource that is not there yet: 501, which no
+/// client retries.
+fn not_yet(r: &ResourceRequest) -> Option<Status> {
+    let asked = (r.resource.as_str(), r.subresource.as_str());
+    if !r.group.is_empty() || !NOT_YET.contains(&asked) {
+        return None;
+    }
+    let text = format!("{} is not supported by this server yet", r.full_resource());
+    let name = r.name.as_deref().unwrap_or_default();
+    Some(
+        Status::failure(Reason::MethodNotAllowed, text)
+            .with_code(StatusCode::NOT_IMPLEMENTED.as_u16())
+            .about(&r.group_resource(), name),
+    )
+}
+
 /// Answers a request on a resource that is only posted; `None` for others.
 pub(crate) async fn answer_unstored(
     api: &Arc<Api>,
@@ -116,7 +147,7 @@ pub(crate) fn dispatch<'a>(
         let kind = target.kind();
         let subresource = kind
             .subresource(&r.subresource)
-            .ok_or_else(Status::no_such_path)?;
+            .ok_or_else(|| not_yet(r).unwrap_or_else(Status::no_such_path))?;
         let verb = cx.info.verb.as_str();
         if !subresource.verbs.contains(&verb) {
             return Err(Status::method_not_supported(&kind.group_resource(), verb));

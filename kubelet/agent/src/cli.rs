@@ -137,7 +137,7 @@ pub fn run(args: &KubeletArgs) -> Result<(), AgentError> {
         source,
     };
     let options = args.options()?;
-    crate::check_runtime(&options)?;
+    crate::check(&options)?;
     let client = client::ClientConfig::load(args.kubeconfig.as_deref())
         .and_then(|config| client::Client::from_config(&config))
         .map_err(AgentError::Kubeconfig)?

@@ -53,7 +53,7 @@ pub use error::AgentError;
 pub use machine::hostname;
 pub use options::{AgentOptions, RuntimeKind};
 pub use process::stop_all;
-pub use run::{check_runtime, run};
+pub use run::{check, run};
 
 /// The agent's version, as the node reports it.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");

@@ -9,8 +9,8 @@ use kubelet_core::node::MachineFacts;
 use crate::options::AgentOptions;
 
 /// The Kubernetes version whose kubelet this one behaves as, for tools that
-/// compare versions.
-const KUBELET_VERSION: &str = concat!("v1.36.0+keelson-", env!("CARGO_PKG_VERSION"));
+/// compare versions; in the form the API server's own version has.
+const KUBELET_VERSION: &str = concat!("v1.36.0+keelson.", env!("CARGO_PKG_VERSION"));
 
 /// Returns the machine's host name, lower-cased as node names are.
 pub fn hostname() -> String {
@@ -107,5 +107,14 @@ mod test {
         assert_eq!(memory_kib(""), 0);
         assert_eq!(os_image("NAME=x\nPRETTY_NAME=\"Debian 13\"\n"), "Debian 13");
         assert!(!hostname().is_empty());
+    }
+
+    /// Build metadata is dot-separated (Semantic Versioning 2.0.0, item 10).
+    #[test]
+    fn the_version_has_the_api_servers_form() {
+        assert_eq!(
+            KUBELET_VERSION,
+            format!("v1.36.0+keelson.{}", crate::VERSION)
+        );
     }
 }

@@ -117,7 +117,7 @@ impl ProcessRuntime {
             let watched = entry.watched();
             shared.table().insert(id.clone(), entry);
             if let Some(shim) = watched {
-                watching::watch(Arc::clone(&shared), id, shim);
+                watching::watch(Arc::clone(&shared), id, watching::open(&shim));
             }
         }
         Ok((ProcessRuntime { shared }, receiver))
@@ -371,7 +371,8 @@ impl Runtime for ProcessRuntime {
 
 /// Stops every container of a root directory that no agent is using, as when
 /// the whole program is to leave nothing behind; returns how many there were.
-pub async fn stop_all(root_dir: &Path) -> Result<usize, AgentError> {
+/// None gets more grace than `grace_max`.
+pub async fn stop_all(root_dir: &Path, grace_max: Duration) -> Result<usize, AgentError> {
     let _lock = RootLock::take(root_dir)?;
     let log_dir = root_dir.join("logs");
     let (runtime, _events) =
@@ -384,7 +385,7 @@ pub async fn stop_all(root_dir: &Path) -> Result<usize, AgentError> {
         .collect();
     let stops = alive.iter().map(|container| {
         let grace = Duration::from_secs(container.grace_seconds.unsigned_abs());
-        runtime.stop(&container.instance.id, grace)
+        runtime.stop(&container.instance.id, grace.min(grace_max))
     });
     for stopped in futures::future::join_all(stops).await {
         stopped?;

@@ -27,7 +27,7 @@ pub async fn run(
     ready: oneshot::Sender<SocketAddr>,
     token: CancellationToken,
 ) -> Result<(), AgentError> {
-    check_runtime(&options)?;
+    check(&options)?;
     let options = absolute(options)?;
     let _lock = RootLock::take(&options.root_dir)?;
     let listener = server::bind(&options).await?;
@@ -103,8 +103,13 @@ fn pod_source(client: &Client, node_name: &str, inbox: &Arc<Inbox>) -> SharedInf
     informer
 }
 
-/// Checks that the chosen runtime can be had, before anything is touched.
-pub fn check_runtime(options: &AgentOptions) -> Result<(), AgentError> {
+/// Checks that a node of this name can be and that the chosen runtime can be
+/// had, before anything is touched.
+pub fn check(options: &AgentOptions) -> Result<(), AgentError> {
+    if let Some(error) = meta::names::subdomain_errors(&options.node_name).first() {
+        let name = &options.node_name;
+        return Err(AgentError::Flag(format!("node name {name:?}: {error}")));
+    }
     let socket = options.container_runtime_endpoint.clone();
     match options.runtime {
         RuntimeKind::Process => Ok(()),

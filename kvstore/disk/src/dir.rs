@@ -126,6 +126,21 @@ fn check_unused(path: &Path) -> Result<(), DiskError> {
     Ok(())
 }
 
+/// Fails if another process uses a data directory, or one of a newer format made
+/// it; changes nothing. Only [`DataDir::open`] keeps it so.
+pub fn check_usable(path: &Path) -> Result<(), DiskError> {
+    check_format(path)?;
+    let lock = path.join(LOCK_FILE);
+    let Ok(file) = fs::File::open(&lock) else {
+        // No lock to hold; what else is wrong with it, opening it says.
+        return Ok(());
+    };
+    match file.try_lock() {
+        Err(fs::TryLockError::WouldBlock) => Err(DiskError::Locked { lock }),
+        _ => Ok(()),
+    }
+}
+
 fn take_lock(path: &Path) -> Result<fs::File, DiskError> {
     let mut options = fs::OpenOptions::new();
     options.read(true).write(true).create(true).truncate(false);

@@ -27,7 +27,7 @@ mod simulated;
 mod wal;
 
 pub use crate::{
-    dir::{DataDir, FORMAT},
+    dir::{DataDir, FORMAT, check_usable},
     error::DiskError,
     file::{Disk, File, RealDisk},
     rows::Rows,

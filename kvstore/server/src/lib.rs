@@ -38,6 +38,8 @@ mod threads;
 mod tls;
 mod watch;
 
+pub use disk::check_usable;
+
 pub use crate::{
     config::{AutoCompaction, ClientTls, Config, StartError},
     config::{QUOTA_BACKEND_BYTES, REQUEST_BYTES_MAX, TXN_OPS_MAX},

@@ -6,12 +6,14 @@
 //! handshake checks that the peer *holds* the key of the certificate it shows,
 //! and [`ClientTrust::identify`] then checks, once per connection, whether that
 //! certificate is one we trust. Nothing but that verdict reaches
-//! authentication.
+//! authentication. A certificate that cannot be read (X.509 v1, or garbage)
+//! passes the handshake without that proof, and [`ClientTrust::identify`]
+//! refuses it by the same test.
 
 use std::sync::Arc;
 
 use rustls::client::danger::HandshakeSignatureValid;
-use rustls::server::WebPkiClientVerifier;
+use rustls::server::{ParsedCertificate, WebPkiClientVerifier};
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use rustls::{DigitallySignedStruct, DistinguishedName, Error, RootCertStore, SignatureScheme};
 use rustls_pki_types::pem::PemObject;
@@ -66,6 +68,11 @@ impl ClientTrust {
         let Some((leaf, intermediates)) = chain.and_then(<[_]>::split_first) else {
             return Peer::Anonymous;
         };
+        // Of these the handshake took no proof: see `ProofOnly`.
+        if !is_readable(leaf) {
+            tracing::debug!("client certificate cannot be read");
+            return Peer::BadCertificate;
+        }
         if let Err(e) = self
             .verifier
             .verify_client_cert(leaf, intermediates, UnixTime::now())
@@ -156,10 +163,17 @@ fn certificates(what: &'static str, pem: &str) -> Result<Vec<CertificateDer<'sta
     Ok(found)
 }
 
+/// Tells whether the verifier can read a certificate at all: it knows X.509 v3
+/// only (RFC 5280), as most of the web does.
+fn is_readable(cert: &CertificateDer<'_>) -> bool {
+    ParsedCertificate::try_from(cert).is_ok()
+}
+
 /// Verifies that the peer holds the key of its certificate, and leaves the
 /// question whether to trust that certificate to [`ClientTrust::identify`].
 ///
-/// Signatures are checked by rustls's own verifier, unchanged.
+/// Signatures are checked by rustls's own verifier, unchanged, except those of
+/// certificates it cannot read: these pass, for nobody believes them later.
 #[derive(Debug)]
 struct ProofOnly(Arc<dyn ClientCertVerifier>);
 
@@ -193,6 +207,9 @@ impl ClientCertVerifier for ProofOnly {
         cert: &CertificateDer<'_>,
         dss: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
+        if !is_readable(cert) {
+            return Ok(HandshakeSignatureValid::assertion());
+        }
         self.0.verify_tls12_signature(message, cert, dss)
     }
 
@@ -202,6 +219,9 @@ impl ClientCertVerifier for ProofOnly {
         cert: &CertificateDer<'_>,
         dss: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
+        if !is_readable(cert) {
+            return Ok(HandshakeSignatureValid::assertion());
+        }
         self.0.verify_tls13_signature(message, cert, dss)
     }
 

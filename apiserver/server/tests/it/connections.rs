@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use apiserver::{Config, Server, StartError, StoreSource};
 use bytes::Bytes;
+use futures::StreamExt;
 use http::Request;
 use http_body_util::{BodyExt, Full};
 use hyper_util::rt::{TokioExecutor, TokioIo};
@@ -103,6 +104,51 @@ async fn bodies_that_trickle_over_the_limit_are_refused() {
     };
     let ((), answer) = tokio::join!(write, until_closed(reader));
     assert!(answer.starts_with("HTTP/1.1 413 "), "{answer}");
+}
+
+#[tokio::test]
+async fn large_bodies_over_http2_are_refused_with_an_answer() {
+    let api = Api::start().await;
+    let admin = api.running.pki().admin().unwrap();
+    let io = TokioIo::new(connect(&api, Some(&admin), b"h2").await);
+    let (mut sender, connection) = hyper::client::conn::http2::handshake(TokioExecutor::new(), io)
+        .await
+        .unwrap();
+    tokio::spawn(connection);
+    // As curl sends it: with its length, and to the end whatever is answered.
+    const SIZE: usize = 4 << 20;
+    for length_known in [true, false] {
+        let (chunks, sent) = tokio::sync::mpsc::channel::<Bytes>(1);
+        let chunks_sent = tokio::spawn(async move {
+            let mut count = 0;
+            for _ in 0..SIZE / 0x10000 {
+                match chunks.send(Bytes::from(vec![b' '; 0x10000])).await {
+                    Ok(()) => count += 0x10000,
+                    Err(_) => break,
+                }
+            }
+            count
+        });
+        let mut sent = sent;
+        let frames = futures::stream::poll_fn(move |cx| sent.poll_recv(cx));
+        let body = apiserver::body::streaming(frames.map(Ok));
+        let mut request = Request::post("https://localhost/api/v1/namespaces/default/pods")
+            .header("content-type", "application/json");
+        if length_known {
+            request = request.header("content-length", SIZE);
+        }
+        let response = sender.send_request(request.body(body).unwrap());
+        let response = tokio::time::timeout(PATIENCE, response)
+            .await
+            .expect("an answer in time")
+            .unwrap();
+        assert_eq!(response.status(), 413);
+        let text = response.into_body().collect().await.unwrap().to_bytes();
+        let text = String::from_utf8_lossy(&text).into_owned();
+        assert!(text.contains("limit is 3145728"), "{text}");
+        let sent = tokio::time::timeout(PATIENCE, chunks_sent).await;
+        assert_eq!(sent.expect("read in time").unwrap(), SIZE, "{length_known}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -417,3 +417,36 @@ async fn taken_addresses() {
         .await
         .refused(422, "Invalid", "already allocated");
 }
+
+#[tokio::test]
+async fn subresources_that_are_not_there_yet_are_named() {
+    let api = Api::start().await;
+    api.post(PODS, &pod("a")).await.ok();
+    for (method, path) in [
+        (Method::POST, format!("{PODS}/a/exec?command=ls")),
+        (Method::GET, format!("{PODS}/a/exec?command=ls")),
+        (Method::POST, format!("{PODS}/a/attach")),
+        (Method::GET, format!("{PODS}/a/portforward")),
+        (Method::GET, format!("{PODS}/a/proxy/index.html")),
+        (Method::PATCH, format!("{PODS}/a/ephemeralcontainers")),
+        (Method::GET, format!("{SERVICES}/kubernetes/proxy/")),
+        (Method::GET, "/api/v1/nodes/n1/proxy/healthz".to_owned()),
+        (
+            Method::POST,
+            "/api/v1/namespaces/default/serviceaccounts/default/token".to_owned(),
+        ),
+    ] {
+        let parts: Vec<&str> = path.split(['/', '?']).collect();
+        let name = ["exec", "attach", "portforward", "proxy", "token"]
+            .into_iter()
+            .find(|n| parts.contains(n))
+            .unwrap_or("ephemeralcontainers");
+        let text = format!("/{name} is not supported by this server yet");
+        api.call(method, &path, "application/json", "{}")
+            .await
+            .refused(501, "MethodNotAllowed", &text);
+    }
+    api.get(&format!("{PODS}/a/nonsense"))
+        .await
+        .refused(404, "NotFound", "could not find");
+}

@@ -13,6 +13,8 @@ use indexmap::IndexMap;
 use jiff::Timestamp;
 use kubelet_core::runtime::ContainerInstance;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fd::OwnedFd;
+use rustix::process::{Pid, PidfdFlags};
 
 use super::{Entry, RuntimeError, Shared, blocking, file_error, sweep, watching};
 use crate::container_dir::{CONTAINER_ID_VARIABLE, ContainerDir, ContainerSpec, missing_is_fine};
@@ -39,27 +41,25 @@ pub(super) async fn start(
         start_blocking(&worker, &task_id, &request)
     })
     .await;
-    match outcome {
-        Ok(()) => {}
+    let shim = match outcome {
+        Ok(shim) => shim,
         Err(error) => {
             shared.table().remove(&id);
             return Err(error);
         }
-    }
-    let (instance, shim) = {
-        let mut table = shared.table();
-        let entry = table
-            .get_mut(&id)
-            .ok_or_else(|| RuntimeError::NotFound(id.clone()))?;
-        (entry.instance(), entry.watched())
     };
-    if let Some(shim) = shim {
-        watching::watch(Arc::clone(shared), id, shim);
-    }
-    Ok(instance)
+    let instance = shared.table().get(&id).map(Entry::instance);
+    // Also if the container has ended already: somebody must reap its shim.
+    watching::watch(Arc::clone(shared), id.clone(), Some(shim));
+    instance.ok_or(RuntimeError::NotFound(id))
 }
 
-fn start_blocking(shared: &Shared, id: &str, request: &StartRequest) -> Result<(), RuntimeError> {
+/// Starts one container; returns the pidfd of its shim.
+fn start_blocking(
+    shared: &Shared,
+    id: &str,
+    request: &StartRequest,
+) -> Result<OwnedFd, RuntimeError> {
     let spec = container_spec(shared, id, request);
     let dir =
         ContainerDir::create(&shared.containers, &spec).map_err(file_error(&shared.containers))?;
@@ -71,17 +71,21 @@ fn start_blocking(shared: &Shared, id: &str, request: &StartRequest) -> Result<(
         .and_then(|()| make_inside(&dir.rootfs(), &working_dir))
         .map_err(file_error(&dir.rootfs()))
         .and_then(|()| start_shim(&shared.shim_command, &dir));
-    if let Err(error) = started {
-        discard(&dir, id);
-        return Err(error);
-    }
+    let shim = match started {
+        Ok(shim) => shim,
+        Err(error) => {
+            discard(&dir, id);
+            return Err(error);
+        }
+    };
     if let Some(entry) = shared.table().get_mut(id) {
         entry.refresh();
-        if let Some(exit) = dir.exit().map_err(file_error(dir.path()))? {
+        // A record that cannot be read is read again when the shim has ended.
+        if let Ok(Some(exit)) = dir.exit() {
             entry.ended(exit);
         }
     }
-    Ok(())
+    Ok(shim)
 }
 
 /// Removes a container that could not be started, with anything that did start.
@@ -95,8 +99,9 @@ fn discard(dir: &ContainerDir, id: &str) {
     }
 }
 
-/// Starts the shim and waits until it says that the outcome can be read.
-fn start_shim(command: &[OsString], dir: &ContainerDir) -> Result<(), RuntimeError> {
+/// Starts the shim and waits until it says that the outcome can be read;
+/// returns its pidfd. A shim that does not say so is killed and reaped.
+fn start_shim(command: &[OsString], dir: &ContainerDir) -> Result<OwnedFd, RuntimeError> {
     let program = command.first().cloned().unwrap_or_default();
     let shim_error = |source| RuntimeError::Shim {
         program: program.to_string_lossy().into_owned(),
@@ -119,19 +124,30 @@ fn start_shim(command: &[OsString], dir: &ContainerDir) -> Result<(), RuntimeErr
         Ok((writer.try_clone()?.into(), errors.try_clone()?.into()))
     };
     let (out, err) = copies().map_err(shim_error)?;
-    match spawn(&program, out, err) {
-        // The child is not kept: its pidfd is watched like an adopted shim's.
-        Ok(_child) => {}
+    let mut child = match spawn(&program, out, err) {
+        Ok(child) => child,
         // The program was replaced on disk while it runs (an upgrade, a build).
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             let (out, err) = copies().map_err(shim_error)?;
             spawn(&OsString::from("/proc/self/exe"), out, err)
-                .map_err(|_same| shim_error(error))?;
+                .map_err(|_same| shim_error(error))?
         }
         Err(error) => return Err(shim_error(error)),
-    }
+    };
     drop(writer);
-    wait_ready(&mut reader, dir)
+    // Until it is reaped the pid is the child's alone.
+    let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
+    let pidfd = pid.map_or(Err(rustix::io::Errno::SRCH), |pid| {
+        rustix::process::pidfd_open(pid, PidfdFlags::empty())
+    });
+    let started = pidfd
+        .map_err(|e| shim_error(e.into()))
+        .and_then(|pidfd| wait_ready(&mut reader, dir).map(|()| pidfd));
+    if started.is_err() {
+        let _ended = child.kill();
+        let _reaped = child.wait();
+    }
+    started
 }
 
 fn wait_ready(reader: &mut io::PipeReader, dir: &ContainerDir) -> Result<(), RuntimeError> {

@@ -1,75 +1,86 @@
-//! Noticing that a container ended: the shim's pidfd becomes readable.
+//! Noticing that a shim ended: its pidfd becomes readable. Then it is reaped,
+//! here and nowhere else, and its container is settled.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use kubelet_core::runtime::ContainerRun;
-use rustix::process::{Pid, PidfdFlags, WaitOptions};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fd::{AsFd as _, OwnedFd};
+use rustix::process::{Pid, PidfdFlags, WaitId, WaitIdOptions};
 
 use super::{Shared, blocking, sweep};
 use crate::container_dir::ShimRecord;
 use crate::proc;
 
-/// Watches one shim until it ends, then settles its container.
-pub(super) fn watch(shared: Arc<Shared>, id: String, shim: ShimRecord) {
+/// How often a shim is looked at whose pidfd cannot be watched.
+const LOOK_PERIOD: Duration = Duration::from_secs(1);
+
+/// Watches one shim until it ends, reaps it, then settles its container.
+/// Without a pidfd the shim is gone already.
+pub(super) fn watch(shared: Arc<Shared>, id: String, shim: Option<OwnedFd>) {
     tokio::spawn(async move {
-        ended(&shim).await;
+        if let Some(pidfd) = shim {
+            ended(pidfd).await;
+        }
         settle(&shared, &id).await;
     });
 }
 
-/// Waits until the process has ended. A pidfd names one process for good, so
-/// once opened and compared with the start time there is no mistaking it.
-async fn ended(shim: &ShimRecord) {
-    let Some(pid) = Pid::from_raw(shim.pid) else {
-        return;
-    };
-    let Ok(pidfd) = rustix::process::pidfd_open(pid, PidfdFlags::NONBLOCK) else {
-        return;
-    };
-    if !proc::is_alive(shim.pid, shim.start_ticks) {
-        return;
-    }
-    match proc::watch_readable(pidfd) {
-        Ok(fd) => {
-            let _readable = fd.readable().await;
+/// Opens the shim an earlier agent started, `None` if it has ended. A pidfd
+/// names one process for good, so once opened and compared with the start time
+/// there is no mistaking it.
+pub(super) fn open(shim: &ShimRecord) -> Option<OwnedFd> {
+    let pidfd = rustix::process::pidfd_open(Pid::from_raw(shim.pid)?, PidfdFlags::empty()).ok()?;
+    let stat = proc::stat(shim.pid)?;
+    (stat.start_ticks == shim.start_ticks).then_some(pidfd)
+}
+
+/// Waits until the process has ended and reaps it.
+async fn ended(pidfd: OwnedFd) {
+    // The copy is watched: a descriptor handed to the event loop is not given back.
+    match pidfd.try_clone().and_then(proc::watch_readable) {
+        Ok(watched) => {
+            let _readable = watched.readable().await;
         }
         Err(error) => {
-            // The relist finds the exit record within a second.
-            tracing::warn!(pid = shim.pid, %error, "cannot watch a shim");
-            std::future::pending::<()>().await;
+            tracing::warn!(%error, "cannot watch a shim; it is looked at every second");
+            while is_alive(&pidfd) {
+                tokio::time::sleep(LOOK_PERIOD).await;
+            }
         }
     }
+    // The agent is the parent of the shims it started itself; of others it is not.
+    let _not_ours = rustix::process::waitid(
+        WaitId::PidFd(pidfd.as_fd()),
+        WaitIdOptions::EXITED | WaitIdOptions::NOHANG,
+    );
+}
+
+fn is_alive(pidfd: &OwnedFd) -> bool {
+    let at_once = Timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    let mut fds = [PollFd::new(pidfd, PollFlags::IN)];
+    poll(&mut fds, Some(&at_once)) == Ok(0)
 }
 
 /// Records how a container ended and tells the agent, once.
 pub(super) async fn settle(shared: &Arc<Shared>, id: &str) {
     let found = {
         let table = shared.table();
-        table.get(id).map(|e| {
-            (
-                e.dir.clone(),
-                Arc::clone(&e.spec),
-                e.shim.clone(),
-                e.run.clone(),
-            )
-        })
+        table
+            .get(id)
+            .map(|e| (e.dir.clone(), Arc::clone(&e.spec), e.run.clone()))
     };
-    let Some((dir, spec, shim, run)) = found else {
+    let Some((dir, spec, run)) = found else {
         return;
     };
     if matches!(run, ContainerRun::Exited(_)) {
         return;
     }
-    let settled = blocking(move || {
-        let exit = sweep::settle_dead(&dir, &spec)?;
-        // The agent is the parent of shims it started itself.
-        if let Some(pid) = shim.and_then(|s| Pid::from_raw(s.pid)) {
-            let _not_ours = rustix::process::waitpid(Some(pid), WaitOptions::NOHANG);
-        }
-        Ok(exit)
-    })
-    .await;
-    match settled {
+    match blocking(move || sweep::settle_dead(&dir, &spec)).await {
         Ok(exit) => {
             if let Some(entry) = shared.table().get_mut(id) {
                 entry.refresh();
