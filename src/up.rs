@@ -105,6 +105,7 @@ async fn up(args: Args, started: Instant) -> anyhow::Result<()> {
         ended = parts.any_ended() => Err(ended),
         () = store.wait() => Err(anyhow::anyhow!("the store stopped; its log says why")),
     };
+    api.begin_shutdown();
     token.cancel();
     parts.all_ended().await;
     if !args.leave_pods && result.is_ok() {

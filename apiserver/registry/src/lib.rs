@@ -20,6 +20,7 @@ pub mod kinds;
 pub mod merge;
 pub mod openapi;
 pub mod podspec;
+pub mod portalloc;
 pub mod print;
 pub mod rest;
 pub mod scale;

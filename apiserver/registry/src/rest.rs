@@ -11,7 +11,7 @@
 
 use jiff::{SignedDuration, Timestamp};
 use meta::value::{self, at, set_metadata, str_at};
-use meta::{Reason, Status};
+use meta::{FieldError, GroupVersionKind, Status};
 use serde_json::Value;
 
 use crate::kind::{Endpoint, Kind, Propagation, copy_field, put};
@@ -73,6 +73,7 @@ pub fn before_create(
         set_metadata(object, "generation", 1);
     }
     kind.strategy.prepare_for_create(object);
+    drop_empty_metadata(object);
     let mut errors = validate::metadata(kind, object);
     kind.strategy.validate(object, &mut errors);
     refuse_if_any(kind, object, errors)
@@ -112,6 +113,7 @@ pub fn before_update(
     keep_system_metadata(new, old);
     kind.strategy.prepare_for_update(endpoint, new, old);
     keep_system_metadata(new, old);
+    drop_empty_metadata(new);
     if kind.generation && endpoint != Endpoint::Status && kind.strategy.changes_desired(new, old) {
         set_metadata(new, "generation", generation(old) + 1);
     }
@@ -147,6 +149,21 @@ fn check_namespace(kind: &Kind, object: &mut Value, namespace: Option<&str>) -> 
         ));
     }
     Ok(())
+}
+
+/// Drops what a patch that removed the last entry leaves behind; upstream's
+/// types leave these out when they are empty.
+fn drop_empty_metadata(object: &mut Value) {
+    for name in ["labels", "annotations", "finalizers", "ownerReferences"] {
+        let empty = match object.get("metadata").and_then(|m| m.get(name)) {
+            Some(Value::Object(map)) => map.is_empty(),
+            Some(Value::Array(list)) => list.is_empty(),
+            _ => false,
+        };
+        if empty {
+            set_metadata(object, name, Value::Null);
+        }
+    }
 }
 
 /// Keeps what only the server sets.
@@ -194,21 +211,27 @@ impl DeleteOptions {
     pub fn from_value(body: &Value) -> Result<Self, Status> {
         let policy = str_at(body, "propagationPolicy");
         let orphan = at(body, "orphanDependents").and_then(Value::as_bool);
+        let refused = |error: FieldError| {
+            let gvk = GroupVersionKind::new("meta.k8s.io", "v1", "DeleteOptions");
+            Status::invalid(&gvk, "", &[error])
+        };
         if !policy.is_empty() && orphan.is_some() {
-            return Err(Status::failure(
-                Reason::Invalid,
-                "DeleteOptions.meta.k8s.io \"\" is invalid: propagationPolicy: Invalid value: orphanDependents and deletionPropagation cannot be both set",
-            ));
+            return Err(refused(FieldError::invalid(
+                "propagationPolicy",
+                policy,
+                "orphanDependents and deletionPropagation cannot be both set",
+            )));
         }
         let propagation = match (policy, orphan) {
             ("", Some(true)) => Some(Propagation::Orphan),
             ("", Some(false)) => Some(Propagation::Background),
             ("", None) => None,
             (text, _) => Some(Propagation::parse(text).ok_or_else(|| {
-                Status::failure(
-                    Reason::Invalid,
-                    format!("DeleteOptions.meta.k8s.io \"\" is invalid: propagationPolicy: Unsupported value: {text:?}: supported values: \"Background\", \"Foreground\", \"Orphan\""),
-                )
+                refused(FieldError::not_supported(
+                    "propagationPolicy",
+                    text,
+                    &["Background", "Foreground", "Orphan"],
+                ))
             })?),
         };
         let text = |path: &str| Some(str_at(body, path).to_owned()).filter(|t| !t.is_empty());

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use meta::Status;
 use registry::Kind;
@@ -51,6 +52,8 @@ pub(crate) struct Api {
     pub(crate) kubelets: KubeletClient,
     /// Cancelled when the server stops; long-running requests end with it.
     pub(crate) shutdown: CancellationToken,
+    /// Whether a stop has been announced.
+    pub(crate) stopping: AtomicBool,
     /// Whether what must exist before anything else exists.
     pub(crate) bootstrapped: watch::Sender<bool>,
 }
@@ -109,6 +112,7 @@ impl Api {
             service_ips: parts.service_ips,
             kubelets: parts.kubelets,
             shutdown: parts.shutdown,
+            stopping: AtomicBool::new(false),
             bootstrapped: watch::Sender::new(false),
         })
     }
@@ -140,6 +144,11 @@ impl Api {
         for resource in self.resources.values() {
             resource.store.ready().await;
         }
+    }
+
+    /// Tells whether the server stops, or is about to.
+    pub(crate) fn is_stopping(&self) -> bool {
+        self.stopping.load(Ordering::Acquire) || self.shutdown.is_cancelled()
     }
 
     /// Tells whether the system objects exist.

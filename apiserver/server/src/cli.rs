@@ -36,6 +36,10 @@ pub struct Args {
     /// Authorities whose client certificates are believed besides our own.
     #[arg(long)]
     pub client_ca_file: Option<PathBuf>,
+    /// The only authority of kubelets' serving certificates. Without it, those
+    /// of our own authority are believed, and self-signed ones too.
+    #[arg(long)]
+    pub kubelet_certificate_authority: Option<PathBuf>,
     /// Serving certificate, instead of a generated one.
     #[arg(long, requires = "tls_private_key_file")]
     pub tls_cert_file: Option<PathBuf>,
@@ -138,6 +142,7 @@ fn config(args: Args) -> Result<Config, StartError> {
     config.bind = SocketAddr::new(args.bind_address, args.secure_port);
     config.service_cidr = args.service_cluster_ip_range;
     config.client_ca_file = args.client_ca_file;
+    config.kubelet_ca_file = args.kubelet_certificate_authority;
     config.tls_files = args.tls_cert_file.zip(args.tls_private_key_file);
     config.token_auth_file = args.token_auth_file;
     config.event_ttl = args.event_ttl;

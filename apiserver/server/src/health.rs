@@ -49,7 +49,7 @@ impl Check {
             }
             Self::Caches => api.resources.values().all(|r| r.store.is_ready()),
             Self::Bootstrap => api.is_bootstrapped(),
-            Self::NotStopping => !api.shutdown.is_cancelled(),
+            Self::NotStopping => !api.is_stopping(),
         }
     }
 }

@@ -46,7 +46,7 @@ pub(crate) async fn read_object(
                 "{name} in version {version:?} cannot be handled as a {name}: strict decoding error: {}",
                 complaints.join(", "),
                 name = kind.kind,
-                version = kind.api_version(),
+                version = kind.version,
             )));
         }
     }

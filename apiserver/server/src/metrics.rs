@@ -1,11 +1,13 @@
 //! Counters under the names Kubernetes' dashboards use.
 
+use std::collections::BTreeSet;
 use std::fmt::Write;
 use std::pin::Pin;
 use std::task::{Context as TaskContext, Poll};
 use std::time::Instant;
 
 use bytes::Bytes;
+use http::header::ACCEPT;
 use http::{Response, StatusCode};
 use http_body::{Body, Frame, SizeHint};
 use http_body_util::BodyExt;
@@ -111,8 +113,9 @@ impl Metrics {
         }
     }
 
-    /// Prints all counters in the text format.
-    pub(crate) fn print(&self, api: &Api) -> Response<BoxBody> {
+    /// Prints all counters: as OpenMetrics for those who ask for it, else in
+    /// Prometheus' older text format, which every scraper reads.
+    pub(crate) fn print(&self, api: &Api, cx: &Context) -> Response<BoxBody> {
         let mut out = String::new();
         if text::encode(&mut out, &self.registry).is_err() {
             return body::failure(&meta::Status::internal("cannot encode metrics"));
@@ -121,9 +124,37 @@ impl Metrics {
         out.truncate(out.trim_end().trim_end_matches("# EOF").len());
         print_caches(&mut out, api);
         out.push_str("# EOF\n");
-        const TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-        body::respond(StatusCode::OK, TYPE, out)
+        const OPEN: &str = "application/openmetrics-text";
+        let accept = cx.headers.get(ACCEPT).and_then(|v| v.to_str().ok());
+        if accept.is_some_and(|a| a.contains(OPEN)) {
+            const TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+            return body::respond(StatusCode::OK, TYPE, out);
+        }
+        const TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
+        body::respond(StatusCode::OK, TYPE, classic(&out))
     }
+}
+
+/// Rewrites OpenMetrics in the older text format: there a counter is described
+/// under the name of its samples, `…_total`, and nothing marks the end.
+fn classic(open: &str) -> String {
+    let counters: BTreeSet<&str> = open
+        .lines()
+        .filter_map(|line| line.strip_prefix("# TYPE ")?.strip_suffix(" counter"))
+        .collect();
+    let mut out = String::with_capacity(open.len());
+    for line in open.lines().filter(|line| *line != "# EOF") {
+        let mut words = line.splitn(4, ' ');
+        let described = match (words.next(), words.next(), words.next(), words.next()) {
+            (Some("#"), Some(what), Some(name), Some(rest)) if counters.contains(name) => {
+                Some(format!("# {what} {name}_total {rest}"))
+            }
+            _ => None,
+        };
+        out += described.as_deref().unwrap_or(line);
+        out.push('\n');
+    }
+    out
 }
 
 fn print_caches(out: &mut String, api: &Api) {

@@ -36,7 +36,7 @@ pub(crate) async fn serve(api: &Arc<Api>, cx: &Context) -> Result<Response<BoxBo
         [probe @ ("healthz" | "livez" | "readyz"), check @ ..] => {
             health::probe(api, cx, probe, check).await
         }
-        ["metrics"] => Ok(api.metrics.print(api)),
+        ["metrics"] => Ok(api.metrics.print(api, cx)),
         ["openapi", "v2"] => openapi::v2(api, cx).await,
         ["openapi", "v3", rest @ ..] => openapi::v3(api, cx, rest).await,
         _ => Err(Status::no_such_path()),

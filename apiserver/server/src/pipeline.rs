@@ -28,6 +28,8 @@ use crate::{authz, paths, verbs};
 
 /// How long a request that is not long-running may take; then 504.
 pub(crate) const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
+/// After how many seconds a write that met a stopping server is tried again.
+const STOPPING_RETRY_SECONDS: u32 = 5;
 /// The largest request body, in bytes; beyond it 413.
 pub(crate) const BODY_BYTES_MAX: usize = 3 * 1024 * 1024;
 /// Answers larger than this are compressed for clients that accept it.
@@ -46,6 +48,7 @@ const GATES: &[(&str, Gate)] = &[
     ("authentication", authenticate),
     ("audit", audit),
     ("authorization", authorize),
+    ("shutdown", not_stopping),
 ];
 
 /// A request on its way.
@@ -216,6 +219,18 @@ fn audit(_: &Api, cx: &mut Context) -> Result<(), Status> {
 
 fn authorize(_: &Api, cx: &mut Context) -> Result<(), Status> {
     authz::authorize(&cx.user, &cx.info)
+}
+
+/// Refuses writes from outside once a stop has been announced: what is begun
+/// now might not be ended. The components of this process go on to the end.
+fn not_stopping(api: &Api, cx: &mut Context) -> Result<(), Status> {
+    let inside = matches!(cx.peer, Peer::InProcess(_));
+    let writes = cx.info.resource.is_some() && !cx.info.verb.is_read();
+    if inside || !writes || !api.is_stopping() {
+        return Ok(());
+    }
+    let text = "the server is shutting down";
+    Err(Status::failure(Reason::ServiceUnavailable, text).with_retry_after(STOPPING_RETRY_SECONDS))
 }
 
 /// Adds what every answer carries.

@@ -3,6 +3,7 @@
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -18,7 +19,7 @@ use crate::api::{Api, ApiParts};
 use crate::authn::{Peer, Tokens, UserInfo};
 use crate::body::{BoxBody, BoxError};
 use crate::pki::{Identity, Pki, PkiError};
-use crate::serve::tls::{self, ClientTrust, TlsError};
+use crate::serve::tls::{self, ClientTrust, KubeletTrust, TlsError};
 use crate::serve::{Handler, Limits, Listener};
 use crate::services::ServiceIps;
 use crate::storage::compactor::{COMPACT_EVERY, Compactor};
@@ -69,6 +70,9 @@ pub struct Config {
     pub service_cidr: String,
     /// Authorities whose client certificates are believed besides our own.
     pub client_ca_file: Option<PathBuf>,
+    /// The only authority whose kubelet certificates are believed; without it,
+    /// our own and self-signed certificates.
+    pub kubelet_ca_file: Option<PathBuf>,
     /// The serving certificate and its key, instead of one of our own.
     pub tls_files: Option<(PathBuf, PathBuf)>,
     /// The static tokens, in kube-apiserver's format.
@@ -94,6 +98,7 @@ impl Config {
             cert_dir: cert_dir.into(),
             service_cidr: SERVICE_CIDR.to_owned(),
             client_ca_file: None,
+            kubelet_ca_file: None,
             tls_files: None,
             token_auth_file: None,
             extra_names: Vec::new(),
@@ -108,11 +113,11 @@ impl Config {
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     /// The port is taken, or may not be bound.
-    #[error("cannot listen on {address}: {source}; choose another port with {flag}")]
+    #[error("cannot listen on {address}: {source}; {}", bind_advice(source, flag))]
     Bind {
         /// The address.
         address: SocketAddr,
-        /// The flag that chooses it.
+        /// The flag that chooses its port.
         flag: &'static str,
         /// What the system said.
         source: std::io::Error,
@@ -132,11 +137,26 @@ pub enum StartError {
         reason: String,
     },
     /// The store cannot be reached.
-    #[error("cannot reach the store: {0}")]
-    Store(#[from] StoreError),
+    #[error("cannot reach the store at {endpoints}: {reason}")]
+    Store {
+        /// Where it was looked for.
+        endpoints: String,
+        /// What happened there.
+        reason: String,
+    },
     /// The store was reached, but the first objects could not be made.
     #[error("the store did not become usable within {} s", STORE_WAIT.as_secs())]
     NotReady,
+}
+
+/// Says which flag helps when an address cannot be bound.
+fn bind_advice(source: &std::io::Error, port_flag: &str) -> String {
+    match source.kind() {
+        std::io::ErrorKind::AddrNotAvailable => {
+            "choose an address of this machine with --bind-address".to_owned()
+        }
+        _ => format!("choose another port with {port_flag}"),
+    }
 }
 
 /// The API server.
@@ -164,7 +184,7 @@ impl Server {
         let trust = client_trust(&pki, config.client_ca_file.as_deref())?;
         let serving = serving_identity(&pki, &config, &range)?;
         let server_tls = tls::server_config(&serving, &trust)?;
-        let kubelet_tls = tls::client_config(pki.ca_pem(), &pki.kubelet_client()?)?;
+        let kubelet_tls = kubelet_tls(&pki, config.kubelet_ca_file.as_deref())?;
         let api = Api::start(ApiParts {
             store: open_store(&config.store).await?,
             tokens: tokens(config.token_auth_file.as_deref())?,
@@ -213,7 +233,15 @@ async fn open_store(source: &StoreSource) -> Result<Arc<dyn Store>, StartError> 
                 endpoints: endpoints.clone(),
                 tls: tls.clone(),
             };
-            Arc::new(connect(&config).await?)
+            let connected = connect(&config).await;
+            let failed = |error| StartError::Store {
+                endpoints: endpoints.join(", "),
+                reason: match error {
+                    StoreError::Unavailable(text) | StoreError::Unknown(text) => text,
+                    other => other.to_string(),
+                },
+            };
+            Arc::new(connected.map_err(failed)?)
         }
         StoreSource::Other(store) => store.clone(),
     })
@@ -223,12 +251,15 @@ async fn open_store(source: &StoreSource) -> Result<Arc<dyn Store>, StartError> 
 /// starting beside us.
 async fn connect(config: &EtcdConfig) -> Result<EtcdStore, StoreError> {
     let deadline = tokio::time::Instant::now() + STORE_WAIT;
+    let mut said = false;
     loop {
         match EtcdStore::connect(config).await {
             Err(error @ (StoreError::Unavailable(_) | StoreError::Unknown(_)))
                 if tokio::time::Instant::now() + STORE_RETRY < deadline =>
             {
-                tracing::warn!(%error, "the store is not there yet, trying again");
+                if !std::mem::replace(&mut said, true) {
+                    tracing::warn!(%error, "the store is not there yet, trying again");
+                }
                 tokio::time::sleep(STORE_RETRY).await;
             }
             result => return result,
@@ -249,6 +280,14 @@ fn client_trust(pki: &Pki, file: Option<&Path>) -> Result<ClientTrust, StartErro
         authorities.push(read_text(path)?);
     }
     Ok(ClientTrust::new(&authorities)?)
+}
+
+fn kubelet_tls(pki: &Pki, file: Option<&Path>) -> Result<rustls::ClientConfig, StartError> {
+    let (ca, trust) = match file {
+        Some(path) => (read_text(path)?, KubeletTrust::AuthorityOnly),
+        None => (pki.ca_pem().to_owned(), KubeletTrust::SelfSignedToo),
+    };
+    Ok(tls::kubelet_config(&ca, trust, &pki.kubelet_client()?)?)
 }
 
 fn tokens(file: Option<&Path>) -> Result<Tokens, StartError> {
@@ -386,9 +425,18 @@ impl Running {
         self.api.bootstrapped().await;
     }
 
+    /// Announces the stop: from now on `/readyz` fails, and writes that come
+    /// over the network are answered with 503 and when to try again. Everything
+    /// else goes on, and so do the components of this process, so that a kubelet
+    /// can still report how its pods ended.
+    pub fn begin_shutdown(&self) {
+        self.api.stopping.store(true, Ordering::Release);
+    }
+
     /// Stops accepting, lets requests in progress end, ends watches, then stops
     /// the caches.
     pub async fn shutdown(self) {
+        self.begin_shutdown();
         self.serving_token.cancel();
         if tokio::time::timeout(STOP_WAIT, self.serving).await.is_err() {
             tracing::warn!("connections were still open when the server stopped");

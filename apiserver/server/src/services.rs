@@ -1,38 +1,36 @@
-//! Cluster addresses of services: each given once, kept until its service goes.
+//! Cluster addresses and node ports of services: each given once, kept until
+//! its service goes.
 //!
-//! An address is claimed by creating its `IPAddress` object in the store
-//! (`/registry/ipaddresses/<ip>`, as Kubernetes does since 1.33), which exactly
-//! one writer can do; so two API servers over one store cannot give one address
-//! to two services. Claims in one server are one after the other, from looking
-//! for a free address to storing the service.
+//! One is claimed by creating a key of its name in the store ([`claims`]), which
+//! exactly one writer can do; so two API servers over one store cannot give one
+//! address to two services. Claims in one server are one after the other, from
+//! looking for a free one to storing the service.
 //!
 //! A server that stops between claim and service leaves a claim without a
 //! service. It is found when somebody wants that very address, and at start
-//! ([`repair`]), and given back if the service it names does not have it.
+//! ([`repair`]), and given back if no service has it.
 
-use std::collections::BTreeSet;
+mod claims;
+mod ports;
+
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use meta::{FieldError, Object, Status, value};
 use registry::Kind;
 use registry::ipalloc::{IpError, IpRange};
 use registry::kind::Endpoint;
+use registry::rest;
 use serde_json::{Value, json};
 use tokio::sync::{Mutex, OwnedMutexGuard};
 
 use crate::api::{Api, Target};
-use crate::storage::store::{Cas, PageRequest};
-use crate::storage::{ListRequest, ReadVersion, Store, StoreError};
+use crate::storage::{ListRequest, ReadVersion, Store};
 
 /// The cause of a conflict that another attempt resolves.
 pub(crate) const RETRY: &str = "KeelsonAddressRetry";
-/// Where claims lie.
-const CLAIMS: &str = "/registry/ipaddresses/";
-/// How many addresses are tried that others claim at the same time.
+/// How many addresses, or ports, are tried that others claim at the same time.
 const PICK_ATTEMPTS_MAX: usize = 16;
-/// A claim without its service is given back at start when it is older than
-/// this; a younger one may belong to a creation in progress elsewhere.
-const ABANDONED_AFTER_SECONDS: i64 = 60;
 
 /// The allocator.
 #[derive(Debug)]
@@ -56,57 +54,73 @@ impl ServiceIps {
     }
 }
 
-/// An address claimed for a write in progress; others wait while it exists.
+/// What is claimed for a write in progress; others wait while it exists.
 #[must_use = "a claim has to be settled"]
 pub(crate) struct Claim {
     address: Option<IpAddr>,
-    /// The store's revision of the claim; zero for none.
+    /// The store's revision of the address's claim; zero for none.
     revision: u64,
+    ports: Vec<ports::Claimed>,
     _turn: Option<OwnedMutexGuard<()>>,
 }
 
 impl Claim {
-    /// Returns the claim of a write that needs no address.
+    /// Returns the claim of a write that needs nothing.
     pub(crate) fn none() -> Self {
         Self {
             address: None,
             revision: 0,
+            ports: Vec::new(),
             _turn: None,
         }
     }
 
-    /// Puts the address into a service that has none yet and needs one.
-    pub(crate) fn fill(&self, api: &Api, kind: &Kind, service: &mut Value) -> Result<(), Status> {
+    /// Puts the address and the ports into a service that lacks them. `old` is
+    /// the state the service replaces.
+    pub(crate) fn fill(
+        &self,
+        api: &Api,
+        kind: &Kind,
+        service: &mut Value,
+        old: &Value,
+    ) -> Result<(), Status> {
         if !is_service(kind) {
             return Ok(());
         }
         complete_families(&api.service_ips.range, service);
-        if !wants(service) {
-            return Ok(());
-        }
-        match self.address {
-            Some(address) => {
-                set_address(service, &address.to_string());
-                Ok(())
+        let mut enough = ports::fill(service, &ports::of(old), &self.ports);
+        if wants(service) {
+            match self.address {
+                Some(address) => set_address(service, &address.to_string()),
+                None => enough = false,
             }
-            // It came to need one after the claim was prepared.
-            None => Err(
+        }
+        match enough {
+            true => Ok(()),
+            // It came to need more after the claim was prepared.
+            false => Err(
                 Status::modified(&kind.group_resource(), value::name(service))
                     .with_cause(RETRY, "", ""),
             ),
         }
     }
 
-    /// Keeps the address if the write went through, else gives it back.
-    pub(crate) async fn settle(self, api: &Api, written: bool) {
-        if let (Some(address), false) = (self.address, written)
+    /// Keeps what the stored service has, and gives the rest back: all of it if
+    /// nothing was stored.
+    pub(crate) async fn settle(self, api: &Api, stored: Option<&Object>) {
+        if let (Some(address), None) = (self.address, stored)
             && self.revision > 0
         {
-            let key = format!("{CLAIMS}{address}");
-            if let Err(error) = api.store.delete(&key, self.revision).await {
-                tracing::warn!(%address, %error, "cannot give a cluster IP back; the next start will");
-            }
+            claims::undo(&*api.store, address, self.revision).await;
         }
+        if self.ports.is_empty() {
+            return;
+        }
+        let service = stored.and_then(|o| o.to_value().ok());
+        let kept = service.as_ref().map(ports::of).unwrap_or_default();
+        let mut left = self.ports;
+        left.retain(|(port, _)| !kept.contains(port));
+        ports::undo(&*api.store, &left).await;
     }
 }
 
@@ -155,50 +169,73 @@ fn address_of(service: &Value) -> Option<IpAddr> {
     value::str_at(service, "spec.clusterIP").parse().ok()
 }
 
-/// Gives a service that is created its address, or checks the one it asks for.
-/// A dry run looks, but claims nothing.
+/// Gives a service its address and node ports, or checks those it asks for:
+/// one that is created, or one that replaces `old` and needs more than that
+/// has. A dry run looks, but claims nothing.
 pub(crate) async fn claim(
     api: &Api,
     kind: &Kind,
     service: &mut Value,
-    asked: Option<IpAddr>,
+    old: Option<&Value>,
     dry_run: bool,
 ) -> Result<Claim, Status> {
     if !is_service(kind) {
         return Ok(Claim::none());
     }
     complete_families(&api.service_ips.range, service);
-    let asked = asked.or_else(|| address_of(service));
-    if asked.is_none() && !wants(service) {
+    // An address once given stays, and so does having none (`None`).
+    let settled = old.is_some_and(|o| !value::str_at(o, "spec.clusterIP").is_empty());
+    let needs_address = !settled && (address_of(service).is_some() || wants(service));
+    let own = old.map(ports::of).unwrap_or_default();
+    let needs_ports = ports::needs(service, &own);
+    if !needs_address && !needs_ports {
         return Ok(Claim::none());
     }
     let turn = api.service_ips.turn.clone().lock_owned().await;
-    let refused = |ip: &str, why: String| {
-        let error = FieldError::invalid("spec.clusterIPs", json!([ip]), why);
+    let used = in_use(api).await?;
+    let mut claim = Claim {
+        _turn: Some(turn),
+        ..Claim::none()
+    };
+    if needs_address {
+        let (address, revision) =
+            claim_address(api, kind, service, used.addresses, dry_run).await?;
+        set_address(service, &address.to_string());
+        (claim.address, claim.revision) = (Some(address), revision);
+    }
+    match ports::claim(&*api.store, kind, service, &own, &used.ports, dry_run).await {
+        Ok(ports) => claim.ports = ports,
+        Err(status) => {
+            claim.settle(api, None).await;
+            return Err(status);
+        }
+    }
+    Ok(claim)
+}
+
+async fn claim_address(
+    api: &Api,
+    kind: &Kind,
+    service: &Value,
+    used: BTreeSet<IpAddr>,
+    dry_run: bool,
+) -> Result<(IpAddr, u64), Status> {
+    let owner = owner(service);
+    let Some(ip) = address_of(service) else {
+        return pick(api, used, &owner, dry_run).await;
+    };
+    let text = ip.to_string();
+    let refused = |e: IpError| {
+        let why = format!("failed to allocate IP {text}: {e}");
+        let error = FieldError::invalid("spec.clusterIPs", json!([text]), why);
         Status::invalid(&kind.gvk(), value::name(service), &[error])
     };
-    let range = &api.service_ips.range;
-    let used = in_use(api).await?;
-    let owner = owner(service);
-    let (address, revision) = match asked {
-        Some(ip) => {
-            let text = ip.to_string();
-            let taken = |e: IpError| refused(&text, format!("failed to allocate IP {text}: {e}"));
-            range.claim(ip, &used).map_err(taken)?;
-            let revision = match dry_run {
-                true => Some(0),
-                false => take(&*api.store, ip, &owner).await?,
-            };
-            (ip, revision.ok_or_else(|| taken(IpError::Allocated))?)
-        }
-        None => pick(api, used, &owner, dry_run).await?,
+    api.service_ips.range.claim(ip, &used).map_err(refused)?;
+    let revision = match dry_run {
+        true => Some(0),
+        false => claims::take(&*api.store, ip, &owner).await?,
     };
-    set_address(service, &address.to_string());
-    Ok(Claim {
-        address: Some(address),
-        revision,
-        _turn: Some(turn),
-    })
+    Ok((ip, revision.ok_or_else(|| refused(IpError::Allocated))?))
 }
 
 async fn pick(
@@ -217,7 +254,7 @@ async fn pick(
         if dry_run {
             return Ok((ip, 0));
         }
-        if let Some(revision) = take(&*api.store, ip, owner).await? {
+        if let Some(revision) = claims::take(&*api.store, ip, owner).await? {
             return Ok((ip, revision));
         }
         used.insert(ip);
@@ -225,18 +262,23 @@ async fn pick(
     Err(full(IpError::Full))
 }
 
-/// Returns the addresses of all services there are.
-async fn in_use(api: &Api) -> Result<BTreeSet<IpAddr>, Status> {
+/// What all services have.
+#[derive(Default)]
+struct InUse {
+    addresses: BTreeSet<IpAddr>,
+    ports: BTreeSet<u16>,
+}
+
+async fn in_use(api: &Api) -> Result<InUse, Status> {
     let services = &api.core("services")?.store;
     let list = services.list(ListRequest::default()).await?;
-    let mut used: BTreeSet<IpAddr> = list
-        .items
-        .iter()
-        .filter_map(|o| o.to_value().ok())
-        .filter_map(|v| address_of(&v))
-        .collect();
+    let mut used = InUse::default();
+    for service in list.items.iter().filter_map(|o| o.to_value().ok()) {
+        used.addresses.extend(address_of(&service));
+        used.ports.extend(ports::of(&service));
+    }
     if api.is_bootstrapped() {
-        used.insert(api.service_ips.range.first());
+        used.addresses.insert(api.service_ips.range.first());
     }
     Ok(used)
 }
@@ -245,93 +287,13 @@ fn owner(service: &Value) -> String {
     format!("{}/{}", value::namespace(service), value::name(service))
 }
 
-/// Creates the claim of an address and returns its revision; `None` if somebody
-/// has it. The caller knows that no service has the address, so an old claim is
-/// an abandoned one and is taken over; a young one may be a creation in
-/// progress elsewhere.
-async fn take(store: &dyn Store, ip: IpAddr, owner: &str) -> Result<Option<u64>, Status> {
-    let key = format!("{CLAIMS}{ip}");
-    let body = claim_body(ip, owner);
-    let put = |expected| store.put(&key, body.clone().into(), expected, None);
-    match put(0).await.map_err(StoreError::into_status)? {
-        Cas::Done(revision) => Ok(Some(revision)),
-        Cas::Conflict(Some(kv)) if is_old(&kv.value) => {
-            match put(kv.mod_revision)
-                .await
-                .map_err(StoreError::into_status)?
-            {
-                Cas::Done(revision) => Ok(Some(revision)),
-                Cas::Conflict(_) => Ok(None),
-            }
-        }
-        Cas::Conflict(_) => Ok(None),
-    }
-}
-
-/// Tells whether a claim is too old to belong to a creation in progress.
-fn is_old(claim: &[u8]) -> bool {
-    let claim: Value = serde_json::from_slice(claim).unwrap_or_default();
-    let made = meta::time::parse(value::str_at(&claim, "metadata.creationTimestamp"));
-    let now = jiff::Timestamp::now().as_second();
-    made.is_none_or(|t| now - t.as_second() > ABANDONED_AFTER_SECONDS)
-}
-
-/// Returns the `networking.k8s.io/v1` IPAddress that marks an address as taken.
-fn claim_body(ip: IpAddr, owner: &str) -> Vec<u8> {
-    let (namespace, name) = owner.split_once('/').unwrap_or(("", owner));
-    let family = if ip.is_ipv4() { "IPv4" } else { "IPv6" };
-    json!({
-        "apiVersion": "networking.k8s.io/v1",
-        "kind": "IPAddress",
-        "metadata": {
-            "name": ip.to_string(),
-            "uid": uuid::Uuid::new_v4().to_string(),
-            "creationTimestamp": meta::time::format(jiff::Timestamp::now()),
-            "labels": {
-                "ipaddress.kubernetes.io/ip-family": family,
-                "ipaddress.kubernetes.io/managed-by": "ipallocator.k8s.io",
-            },
-        },
-        "spec": {"parentRef": {
-            "resource": "services", "namespace": namespace, "name": name,
-        }},
-    })
-    .to_string()
-    .into_bytes()
-}
-
-/// Gives an address back, unless the claim is meanwhile another service's.
-async fn give_back(store: &dyn Store, ip: IpAddr, owner: &str) {
-    let key = format!("{CLAIMS}{ip}");
-    let result = async {
-        if let Some(kv) = store.get(&key).await?.kv {
-            let claim: Value = serde_json::from_slice(&kv.value).unwrap_or_default();
-            let parent = value::at(&claim, "spec.parentRef")
-                .cloned()
-                .unwrap_or_default();
-            let of = format!(
-                "{}/{}",
-                value::str_at(&parent, "namespace"),
-                value::str_at(&parent, "name")
-            );
-            if of == owner {
-                store.delete(&key, kv.mod_revision).await?;
-            }
-        }
-        Ok::<_, StoreError>(())
-    };
-    if let Err(error) = result.await {
-        tracing::warn!(%ip, %error, "cannot give a cluster IP back; the next start will");
-    }
-}
-
 /// Tells whether a change may make a service need an address (its type may
-/// have been ExternalName).
+/// have been ExternalName) or node ports.
 pub(crate) fn may_need_address(kind: &Kind, endpoint: Endpoint) -> bool {
     is_service(kind) && endpoint == Endpoint::Main
 }
 
-/// Claims an address for a change, if its result will need one.
+/// Claims an address and ports for a change, if its result will need some.
 pub(crate) async fn prepare(
     api: &Api,
     target: &Target,
@@ -347,77 +309,63 @@ pub(crate) async fn prepare(
     let Ok(mut new) = change(&old) else {
         return Ok(Claim::none());
     };
-    if address_of(&old).is_some() || !value::str_at(&old, "spec.clusterIP").is_empty() {
+    if rest::before_update(kind, Endpoint::Main, &mut new, &old).is_err() {
         return Ok(Claim::none());
     }
-    claim(api, kind, &mut new, None, false).await
+    claim(api, kind, &mut new, Some(&old), false).await
 }
 
-/// Returns the address that a change takes from a service (it became an
-/// ExternalName).
-pub(crate) fn freed(kind: &Kind, old: &Value, new: &Value) -> Option<IpAddr> {
-    let had = address_of(old).filter(|_| is_service(kind))?;
-    (address_of(new) != Some(had)).then_some(had)
+/// What a service had and has no longer.
+#[derive(Default)]
+pub(crate) struct Freed {
+    address: Option<IpAddr>,
+    ports: Vec<u16>,
 }
 
-/// Gives back the address that a stored change took from a service.
-pub(crate) async fn give_back_freed(api: &Api, address: Option<IpAddr>, service: &Object) {
-    if let Some(address) = address {
-        let owner = format!("{}/{}", service.meta.namespace, service.meta.name);
-        give_back(&*api.store, address, &owner).await;
-    }
-}
-
-/// Gives back the address of a service that is gone.
-pub(crate) async fn release(api: &Api, kind: &Kind, service: &Object) {
+/// Returns what a change takes from a service: its address (it became an
+/// ExternalName), its ports, or all of it.
+pub(crate) fn freed(kind: &Kind, old: &Value, new: &Value) -> Freed {
     if !is_service(kind) {
-        return;
+        return Freed::default();
     }
-    let address = service.to_value().ok().as_ref().and_then(address_of);
-    give_back_freed(api, address, service).await;
+    let kept = ports::of(new);
+    Freed {
+        address: address_of(old).filter(|had| address_of(new) != Some(*had)),
+        ports: ports::of(old).difference(&kept).copied().collect(),
+    }
+}
+
+/// Gives back what a stored change took from a service.
+pub(crate) async fn give_back_freed(api: &Api, freed: Freed, service: &Object) {
+    let owner = format!("{}/{}", service.meta.namespace, service.meta.name);
+    if let Some(address) = freed.address {
+        claims::give_back(&*api.store, address, &owner).await;
+    }
+    for port in freed.ports {
+        claims::give_back(&*api.store, port, &owner).await;
+    }
+}
+
+/// Gives back what a service had that is gone.
+pub(crate) async fn release(api: &Api, kind: &Kind, service: &Object) {
+    if let (true, Ok(last)) = (is_service(kind), service.to_value()) {
+        give_back_freed(api, freed(kind, &last, &Value::Null), service).await;
+    }
 }
 
 /// Makes claims and services agree after a start: a service without a claim
 /// gets one, an old claim without a service is given back.
 pub(crate) async fn repair(api: &Api) -> Result<(), Status> {
     let _turn = api.service_ips.turn.lock().await;
-    let services = api
-        .core("services")?
-        .store
-        .list(ListRequest::default())
-        .await?;
-    let mut held = BTreeSet::new();
-    let page = PageRequest {
-        prefix: CLAIMS.to_owned(),
-        ..PageRequest::default()
-    };
-    let claims = api
-        .store
-        .list(page)
-        .await
-        .map_err(StoreError::into_status)?
-        .kvs;
-    for object in &services.items {
-        let Ok(service) = object.to_value() else {
-            continue;
-        };
-        let Some(ip) = address_of(&service) else {
-            continue;
-        };
-        held.insert(ip);
-        let key = format!("{CLAIMS}{ip}");
-        if !claims.iter().any(|kv| kv.key == key) {
-            take(&*api.store, ip, &owner(&service)).await?;
-        }
+    let services = &api.core("services")?.store;
+    let list = services.list(ListRequest::default()).await?;
+    let (mut addresses, mut ports) = (BTreeMap::new(), BTreeMap::new());
+    for service in list.items.iter().filter_map(|o| o.to_value().ok()) {
+        let owner = owner(&service);
+        addresses.extend(address_of(&service).map(|ip| (ip, owner.clone())));
+        ports.extend(ports::of(&service).into_iter().map(|p| (p, owner.clone())));
     }
-    for kv in claims {
-        let ip: Option<IpAddr> = kv.key.trim_start_matches(CLAIMS).parse().ok();
-        if ip.is_some_and(|ip| !held.contains(&ip)) && is_old(&kv.value) {
-            api.store
-                .delete(&kv.key, kv.mod_revision)
-                .await
-                .map_err(StoreError::into_status)?;
-        }
-    }
-    Ok(())
+    let store: &dyn Store = &*api.store;
+    claims::repair(store, &addresses).await?;
+    claims::repair(store, &ports).await
 }

@@ -4,14 +4,10 @@ use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use rustls::RootCertStore;
-use rustls::pki_types::pem::PemObject as _;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use rustls::server::WebPkiClientVerifier;
-
 use crate::error::AgentError;
 use crate::images::{ImageMap, ImageMapping};
 use crate::options::{AgentOptions, CONTAINERD_SOCKET, RuntimeKind, default_shim_command};
+use crate::serving::{self, Identity};
 
 /// The port kubelets listen on.
 pub const KUBELET_PORT: u16 = 10250;
@@ -46,34 +42,28 @@ pub struct KubeletArgs {
     /// The socket of the CRI runtime.
     #[arg(long, default_value = CONTAINERD_SOCKET)]
     pub container_runtime_endpoint: PathBuf,
-    /// The server's certificate.
-    #[arg(long, requires = "tls_private_key_file", requires = "client_ca_file")]
+    /// The server's certificate [default: a self-signed one, in pki in the root directory].
+    #[arg(long, requires = "tls_private_key_file")]
     pub tls_cert_file: Option<PathBuf>,
     /// The server's private key.
     #[arg(long, requires = "tls_cert_file")]
     pub tls_private_key_file: Option<PathBuf>,
-    /// Who may call the server: clients with a certificate of this authority.
-    #[arg(long, requires = "tls_cert_file")]
+    /// Who may call the server: clients with a certificate of this authority
+    /// [default: the cluster's, as the kubeconfig has it].
+    #[arg(long)]
     pub client_ca_file: Option<PathBuf>,
 }
 
 impl KubeletArgs {
-    /// Turns flags into options.
+    /// Turns flags into options, still without the server's identity.
     pub fn options(&self) -> Result<AgentOptions, AgentError> {
         let node_name = match &self.hostname_override {
             Some(name) => name.clone(),
             None => crate::machine::hostname(),
         };
-        let server_tls = match (&self.tls_cert_file, &self.tls_private_key_file) {
-            (Some(cert), Some(key)) => {
-                let ca = self.client_ca_file.as_deref();
-                let ca = ca.ok_or_else(|| AgentError::Tls("--client-ca-file is missing".into()))?;
-                Some(server_tls(cert, key, ca)?)
-            }
-            _ => None,
-        };
         let root_dir = self.root_dir.clone();
         Ok(AgentOptions {
+            server_tls: None,
             node_name: node_name.to_lowercase(),
             node_ip: self.node_ip,
             log_dir: self
@@ -84,7 +74,6 @@ impl KubeletArgs {
             port: self.port,
             image_map: ImageMap(self.image_map.clone()),
             shim_command: default_shim_command(),
-            server_tls,
             runtime: self.runtime,
             container_runtime_endpoint: self
                 .container_runtime_endpoint
@@ -95,39 +84,32 @@ impl KubeletArgs {
                 ),
         })
     }
-}
 
-/// Reads a server identity and the authority of those who may call it.
-fn server_tls(
-    cert: &Path,
-    key: &Path,
-    client_ca: &Path,
-) -> Result<Arc<rustls::ServerConfig>, AgentError> {
-    let bad = |path: &Path, error: &dyn std::fmt::Display| {
-        AgentError::Tls(format!("{}: {error}", path.display()))
-    };
-    let certificates = |path: &Path| {
-        CertificateDer::pem_file_iter(path)
-            .and_then(Iterator::collect::<Result<Vec<_>, _>>)
-            .map_err(|e| bad(path, &e))
-    };
-    let mut roots = RootCertStore::empty();
-    for certificate in certificates(client_ca)? {
-        roots.add(certificate).map_err(|e| bad(client_ca, &e))?;
+    /// Makes the TLS configuration of a node's server from the flags and the
+    /// authority the kubeconfig names.
+    pub fn server_tls(
+        &self,
+        node_name: &str,
+        cluster_ca: Option<&[u8]>,
+    ) -> Result<Arc<rustls::ServerConfig>, AgentError> {
+        let (client_ca, origin) = match (&self.client_ca_file, cluster_ca) {
+            (Some(path), _) => {
+                let pem = std::fs::read(path).map_err(AgentError::file(path))?;
+                (pem, path.as_path())
+            }
+            (None, Some(pem)) => (pem.to_owned(), Path::new("the kubeconfig's authority")),
+            (None, None) => return Err(AgentError::NoClientCa),
+        };
+        let identity = match (&self.tls_cert_file, &self.tls_private_key_file) {
+            (Some(cert), Some(key)) => Identity::from_files(cert, key)?,
+            _ => {
+                let ip = self.node_ip.to_string();
+                let names = [node_name.to_owned(), ip, "localhost".to_owned()];
+                Identity::self_signed(&self.root_dir.join("pki"), &names)?
+            }
+        };
+        serving::server_config(identity, &client_ca, origin)
     }
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let verifier =
-        WebPkiClientVerifier::builder_with_provider(Arc::new(roots), Arc::clone(&provider))
-            .build()
-            .map_err(|e| bad(client_ca, &e))?;
-    let private_key = PrivateKeyDer::from_pem_file(key).map_err(|e| bad(key, &e))?;
-    rustls::ServerConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .map_err(|e| AgentError::Tls(e.to_string()))?
-        .with_client_cert_verifier(verifier)
-        .with_single_cert(certificates(cert)?, private_key)
-        .map(Arc::new)
-        .map_err(|e| bad(cert, &e))
 }
 
 /// Runs the node agent until SIGINT or SIGTERM; containers outlive it.
@@ -136,10 +118,13 @@ pub fn run(args: &KubeletArgs) -> Result<(), AgentError> {
         path: "the runtime".into(),
         source,
     };
-    let options = args.options()?;
+    let config =
+        client::ClientConfig::load(args.kubeconfig.as_deref()).map_err(AgentError::Kubeconfig)?;
+    let mut options = args.options()?;
     crate::check(&options)?;
-    let client = client::ClientConfig::load(args.kubeconfig.as_deref())
-        .and_then(|config| client::Client::from_config(&config))
+    let tls = args.server_tls(&options.node_name, config.ca_pem.as_deref())?;
+    options.server_tls = Some(tls);
+    let client = client::Client::from_config(&config)
         .map_err(AgentError::Kubeconfig)?
         .named("kubelet");
     let runtime = tokio::runtime::Builder::new_current_thread()

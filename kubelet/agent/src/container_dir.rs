@@ -18,6 +18,7 @@ use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
 use jiff::Timestamp;
+use kubelet_core::security::RunAs;
 use rustix::fs::{FlockOperation, flock};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -45,6 +46,9 @@ pub(crate) struct ContainerSpec {
     pub(crate) env: Vec<(String, String)>,
     pub(crate) working_dir: PathBuf,
     pub(crate) log_path: PathBuf,
+    /// Whom the command runs as, if not as the shim.
+    #[serde(default)]
+    pub(crate) run_as: Option<RunAs>,
 }
 
 /// Which process the shim is.

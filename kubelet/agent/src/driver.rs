@@ -426,6 +426,9 @@ impl Driver {
             } => {
                 self.context.events.normal(pod, &container, reason, message);
             }
+            Effect::Warn { reason, message } => {
+                self.context.events.pod_warning(pod, reason, message);
+            }
             Effect::Task(task) => {
                 let (context, pod) = (Arc::clone(&self.context), Arc::clone(pod));
                 self.spawn(task::carry_out(context, pod, task));

@@ -12,15 +12,16 @@ use k8s_openapi::api::core::v1::{Container, Pod};
 use kubelet_core::fields::NodeFacts;
 use kubelet_core::probe::ProbeKind;
 use kubelet_core::runtime::{ContainerInstance, ContainerRun};
+use kubelet_core::security::RunAs;
 use kubelet_core::state::FailureKind;
-use kubelet_core::{env, pod, volumes as planned};
+use kubelet_core::{env, pod, security, volumes as planned};
 use serde_json::Value;
 
 use crate::events::Events;
 use crate::objects::Objects;
 use crate::probing::{self, ProbeOutcome};
-use crate::runtime::{Runtime, StartRequest};
-use crate::{hooks, volumes};
+use crate::runtime::{Mount, Runtime, StartRequest};
+use crate::{hooks, identity, volumes};
 
 /// Least time a container gets between SIGTERM and SIGKILL after its `preStop`
 /// hook used up the grace (upstream's minimum, 2 s).
@@ -149,6 +150,7 @@ impl Context {
         let lookup = |name: &str| variables.get(name).map(String::as_str);
         let plan = planned::mounts(container, lookup);
         let mounts = volumes::mounts(&self.root, pod, &plan).map_err(config)?;
+        let run_as = self.run_as(pod, container, &mounts).map_err(config)?;
         Ok(StartRequest {
             pod_uid: pod::uid(pod).to_owned(),
             pod_namespace: pod::namespace(pod).to_owned(),
@@ -165,7 +167,37 @@ impl Context {
             working_dir: container.working_dir.clone(),
             hostname: pod::hostname(pod).to_owned(),
             mounts,
+            run_as,
         })
+    }
+
+    /// Decides whom the container runs as, and lets that user in where its
+    /// mounts are.
+    fn run_as(
+        &self,
+        pod: &Pod,
+        container: &Container,
+        mounts: &[Mount],
+    ) -> Result<Option<RunAs>, String> {
+        let own = identity::own();
+        let wanted = security::run_as(pod, container, own, identity::primary_group);
+        let Some(who) = wanted.map_err(|e| e.to_string())? else {
+            return Ok(None);
+        };
+        volumes::let_in(&self.root, pod::uid(pod), who)
+            .map_err(|e| format!("cannot open the pod's directory to user {}: {e}", who.uid))?;
+        let closed = mounts
+            .iter()
+            .find_map(|mount| identity::closed_to(&mount.source, who));
+        match closed {
+            None => Ok(Some(who)),
+            Some(dir) => Err(format!(
+                "user {} cannot reach its volumes: {} is closed to others \
+                 (chmod o+x, or choose another directory for the kubelet)",
+                who.uid,
+                dir.display()
+            )),
+        }
     }
 
     /// Runs the `postStart` hook; if it fails the container is stopped.

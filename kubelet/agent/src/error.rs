@@ -57,6 +57,16 @@ pub enum AgentError {
     /// The TLS files do not make a server.
     #[error("TLS configuration: {0}")]
     Tls(String),
+    /// Nothing says who may call the kubelet's server.
+    #[error(
+        "the kubeconfig names no certificate authority, so nothing says who may read this \
+         node's logs: name the authority of the API server's client certificate with \
+         --client-ca-file"
+    )]
+    NoClientCa,
+    /// The options name no identity for the kubelet's server.
+    #[error("the kubelet's server has no TLS identity: it does not serve without one")]
+    NoServerIdentity,
     /// The node could not be registered.
     #[error("cannot register node {node}: {source}")]
     Register {

@@ -14,8 +14,9 @@
 //! `effects` (what it does), [`runtime`] (what runs containers) with
 //! [`process`] (containers as local processes), [`shim`] (one small process
 //! beside each container, which outlives the agent), [`logs`] (reading what the
-//! shim wrote), `server` (what the API server asks of a node), `node` (the
-//! node's own object and lease).
+//! shim wrote), `server` (what the API server asks of a node) with [`serving`]
+//! (its certificate, and whom it answers), `node` (the node's own object and
+//! lease).
 //!
 //! Nothing leaks: a container's process is always under a shim, a shim always
 //! has a directory, and the directory is written before the shim is started.
@@ -32,6 +33,7 @@ pub mod logs;
 pub mod options;
 pub mod process;
 pub mod runtime;
+pub mod serving;
 pub mod shim;
 
 mod container_dir;
@@ -40,6 +42,7 @@ mod effects;
 mod events;
 mod hooks;
 mod http_get;
+mod identity;
 mod machine;
 mod node;
 mod objects;

@@ -37,8 +37,8 @@ pub struct AgentOptions {
     pub image_map: ImageMap,
     /// The command that starts a shim; the container's directory is appended.
     pub shim_command: Vec<OsString>,
-    /// The kubelet's server identity and whom it trusts. Without it the server
-    /// speaks plain HTTP and listens on the loopback address only.
+    /// The kubelet's server identity and whom it answers; see
+    /// [`crate::serving`]. Without it the agent does not start.
     pub server_tls: Option<Arc<rustls::ServerConfig>>,
     /// What runs containers.
     pub runtime: RuntimeKind,

@@ -14,7 +14,8 @@
 //! `/etc/config` is reachable in three ways: relative to the working directory
 //! (`etc/config`), below `$KEELSON_ROOTFS`, and by name in
 //! `$KEELSON_MOUNT_<VOLUME>`. The absolute path itself is the machine's.
-//! `readOnly` is not enforced, `securityContext` and `resources` neither.
+//! `readOnly` is not enforced, `resources` neither. Of `securityContext` the
+//! user and the group are (see `identity`); an event names what is ignored.
 //!
 //! # Races, and what answers them
 //!
@@ -117,7 +118,7 @@ impl ProcessRuntime {
             let watched = entry.watched();
             shared.table().insert(id.clone(), entry);
             if let Some(shim) = watched {
-                watching::watch(Arc::clone(&shared), id, watching::open(&shim));
+                watching::adopt(Arc::clone(&shared), id, shim);
             }
         }
         Ok((ProcessRuntime { shared }, receiver))

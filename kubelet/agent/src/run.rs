@@ -28,6 +28,10 @@ pub async fn run(
     token: CancellationToken,
 ) -> Result<(), AgentError> {
     check(&options)?;
+    let tls = options
+        .server_tls
+        .clone()
+        .ok_or(AgentError::NoServerIdentity)?;
     let options = absolute(options)?;
     let _lock = RootLock::take(&options.root_dir)?;
     let listener = server::bind(&options).await?;
@@ -68,7 +72,7 @@ pub async fn run(
         known,
         token.clone(),
     );
-    let server = server::Server::new(Arc::clone(&runtime), questions, options.server_tls.clone());
+    let server = server::Server::new(Arc::clone(&runtime), questions, tls);
     let _nobody_waits = ready.send(address);
     tracing::info!(node = options.node_name, %address, "kubelet is ready");
     let synced = async {

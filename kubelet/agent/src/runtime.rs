@@ -10,6 +10,7 @@ use std::time::Duration;
 use futures::future::BoxFuture;
 use jiff::Timestamp;
 use kubelet_core::runtime::ContainerInstance;
+use kubelet_core::security::RunAs;
 
 use crate::images::{ImageError, ResolvedImage};
 
@@ -46,6 +47,8 @@ pub struct StartRequest {
     pub hostname: String,
     /// Its mounts.
     pub mounts: Vec<Mount>,
+    /// Whom it runs as, if not as the agent.
+    pub run_as: Option<RunAs>,
 }
 
 /// A directory or file a container expects at a path.

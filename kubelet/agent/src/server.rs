@@ -1,11 +1,10 @@
 //! What the API server asks of a node: logs, pods, health, metrics.
 //!
-//! HTTPS with a required client certificate when a TLS identity is given.
-//! Without one it listens on the loopback address only and speaks plain HTTP.
+//! HTTPS with a required client certificate; see [`crate::serving`].
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -46,16 +45,12 @@ type Body = BoxBody<Bytes, std::io::Error>;
 pub(crate) struct Server {
     runtime: Arc<dyn Runtime>,
     questions: mpsc::Sender<Event>,
-    tls: Option<TlsAcceptor>,
+    tls: TlsAcceptor,
 }
 
-/// Binds the server's port; on the loopback address only if there is no TLS.
+/// Binds the server's port.
 pub(crate) async fn bind(options: &AgentOptions) -> Result<TcpListener, AgentError> {
-    let ip = match (&options.server_tls, options.node_ip) {
-        (Some(_), ip) => ip,
-        (None, _) => IpAddr::V4(Ipv4Addr::LOCALHOST),
-    };
-    let address = SocketAddr::new(ip, options.port);
+    let address = SocketAddr::new(options.node_ip, options.port);
     TcpListener::bind(address)
         .await
         .map_err(|source| AgentError::Listen { address, source })
@@ -65,12 +60,12 @@ impl Server {
     pub(crate) fn new(
         runtime: Arc<dyn Runtime>,
         questions: mpsc::Sender<Event>,
-        tls: Option<Arc<rustls::ServerConfig>>,
+        tls: Arc<rustls::ServerConfig>,
     ) -> Self {
         Server {
             runtime,
             questions,
-            tls: tls.map(TlsAcceptor::from),
+            tls: TlsAcceptor::from(tls),
         }
     }
 
@@ -106,13 +101,10 @@ impl Server {
     }
 
     async fn connection(self, stream: TcpStream) {
-        match self.tls.clone() {
-            Some(acceptor) => match tokio::time::timeout(PATIENCE, acceptor.accept(stream)).await {
-                Ok(Ok(stream)) => self.http(stream).await,
-                Ok(Err(error)) => tracing::debug!(%error, "TLS handshake failed"),
-                Err(_elapsed) => {}
-            },
-            None => self.http(stream).await,
+        match tokio::time::timeout(PATIENCE, self.tls.accept(stream)).await {
+            Ok(Ok(stream)) => self.http(stream).await,
+            Ok(Err(error)) => tracing::debug!(%error, "TLS handshake failed"),
+            Err(_elapsed) => {}
         }
     }
 

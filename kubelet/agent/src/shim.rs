@@ -130,11 +130,19 @@ fn start(spec: &ContainerSpec) -> Result<Container, String> {
     let pipes = || -> io::Result<_> { Ok((io::pipe()?, io::pipe()?)) };
     let ((out_reader, out_writer), (err_reader, err_writer)) =
         pipes().map_err(|e| format!("cannot make pipes: {e}"))?;
-    let child = Command::new(program)
+    // The command inherits the working directory: its user may be unable to go
+    // through the directories that lead there.
+    std::env::set_current_dir(&spec.working_dir)
+        .map_err(|error| start_message(spec, program, &error))?;
+    let mut command = Command::new(program);
+    if let Some(who) = spec.run_as {
+        // Without supplementary groups: a change of the user drops them.
+        command.uid(who.uid).gid(who.gid);
+    }
+    let child = command
         .args(args)
         .env_clear()
         .envs(spec.env.iter().map(|(k, v)| (k, v)))
-        .current_dir(&spec.working_dir)
         .stdin(Stdio::null())
         .stdout(out_writer)
         .stderr(err_writer)

@@ -12,9 +12,11 @@ use std::path::{Path, PathBuf};
 
 use k8s_openapi::api::core::v1::Pod;
 use kubelet_core::pod;
+use kubelet_core::security::RunAs;
 use kubelet_core::volumes::{PlannedFile, PlannedMount, PlannedSource, PlannedVolume};
 
 use crate::container_dir::missing_is_fine;
+use crate::identity;
 use crate::runtime::Mount;
 
 /// The link all files of a volume go through.
@@ -53,6 +55,15 @@ pub(crate) fn set_up(root: &Path, uid: &str, volumes: &[PlannedVolume]) -> Resul
         })?;
     }
     Ok(())
+}
+
+/// Lets a user of one of the pod's containers through to its volumes.
+pub(crate) fn let_in(root: &Path, uid: &str, who: RunAs) -> io::Result<()> {
+    let pod = pod_dir(root, uid);
+    let pods = root.join("pods");
+    identity::let_everyone_in([root, pods.as_path()])?;
+    let volumes = pod.join("volumes");
+    identity::let_in([pod.as_path(), volumes.as_path()], who)
 }
 
 /// Removes what a pod had; it is no error if nothing is left.

@@ -3,199 +3,21 @@
 // A function that fails here fails its test.
 #![allow(clippy::unwrap_used)]
 
-use std::ffi::OsString;
-use std::net::SocketAddr;
-use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use agent::AgentOptions;
-use client::testing::Fake;
 use serde_json::{Value, json};
-use tempfile::TempDir;
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::sync::oneshot;
-use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-/// Limit of a test's patience.
-const PATIENCE: Duration = Duration::from_secs(40);
-const PODS: &str = "/api/v1/pods";
+#[path = "agent/deletion.rs"]
+mod deletion;
+#[path = "agent/security.rs"]
+mod security;
+#[path = "agent/world.rs"]
+mod world;
 
-struct World {
-    dir: TempDir,
-    api: Fake,
-    agent: Option<Agent>,
-}
-
-struct Agent {
-    address: SocketAddr,
-    token: CancellationToken,
-    task: JoinHandle<Result<(), agent::AgentError>>,
-}
-
-impl World {
-    async fn new() -> Self {
-        let mut world = World {
-            dir: tempfile::tempdir().unwrap(),
-            api: Fake::default(),
-            agent: None,
-        };
-        world.start_agent().await;
-        world
-    }
-
-    async fn start_agent(&mut self) {
-        let mut options = AgentOptions::new("n1", self.dir.path());
-        options.shim_command = vec![OsString::from(env!("CARGO_BIN_EXE_test-shim"))];
-        options
-            .image_map
-            .0
-            .push("greeter=echo greetings".parse().unwrap());
-        let token = CancellationToken::new();
-        let (ready, is_ready) = oneshot::channel();
-        let task = tokio::spawn(agent::run(self.api.client(), options, ready, token.clone()));
-        let address = tokio::time::timeout(PATIENCE, is_ready)
-            .await
-            .unwrap()
-            .unwrap();
-        self.agent = Some(Agent {
-            address,
-            token,
-            task,
-        });
-    }
-
-    async fn stop_agent(&mut self) {
-        let agent = self.agent.take().unwrap();
-        agent.token.cancel();
-        tokio::time::timeout(PATIENCE, agent.task)
-            .await
-            .unwrap()
-            .unwrap()
-            .unwrap();
-    }
-
-    async fn request(&self, method: &str, path: &str, body: Value) -> Value {
-        let request = http::Request::builder()
-            .method(method)
-            .uri(path)
-            .body(http_body_util::Full::new(bytes::Bytes::from(
-                body.to_string(),
-            )))
-            .unwrap();
-        let response = self.api.answer(request).await.unwrap();
-        let body = http_body_util::BodyExt::collect(response.into_body())
-            .await
-            .unwrap();
-        serde_json::from_slice(&body.to_bytes()).unwrap()
-    }
-
-    async fn create_pod(&self, name: &str, spec: Value) -> String {
-        let mut spec = spec;
-        spec["nodeName"] = json!("n1");
-        let pod = json!({"apiVersion": "v1", "kind": "Pod",
-            "metadata": {"name": name, "namespace": "default"}, "spec": spec,
-            "status": {"phase": "Pending"}});
-        let made = self
-            .request("POST", "/api/v1/namespaces/default/pods", pod)
-            .await;
-        made["metadata"]["uid"].as_str().unwrap().to_owned()
-    }
-
-    /// Marks a pod as deleted, as the API server does while the node still has it.
-    async fn delete_pod(&self, name: &str, grace: i64) {
-        let path = format!("/api/v1/namespaces/default/pods/{name}");
-        let mut pod = self.request("GET", &path, Value::Null).await;
-        pod["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
-        pod["metadata"]["deletionGracePeriodSeconds"] = json!(grace);
-        pod["metadata"]
-            .as_object_mut()
-            .unwrap()
-            .remove("resourceVersion");
-        self.request("PUT", &path, pod).await;
-    }
-
-    fn pod(&self, name: &str) -> Option<Value> {
-        self.api
-            .objects(PODS)
-            .into_iter()
-            .find(|p| p["metadata"]["name"] == name)
-    }
-
-    fn container(&self, name: &str) -> Value {
-        self.pod(name)
-            .map(|p| p["status"]["containerStatuses"][0].clone())
-            .unwrap_or_default()
-    }
-
-    fn events(&self, reason: &str) -> Vec<String> {
-        let events = self.api.objects("/api/v1/events");
-        let found = events.iter().filter(|e| e["reason"] == reason);
-        found
-            .map(|e| e["message"].as_str().unwrap_or_default().to_owned())
-            .collect()
-    }
-
-    async fn until(&self, what: &str, holds: impl Fn(&World) -> bool) {
-        let deadline = Instant::now() + PATIENCE;
-        while !holds(self) {
-            let pods = serde_json::to_string_pretty(&self.api.objects(PODS)).unwrap();
-            assert!(Instant::now() < deadline, "never happened: {what}\n{pods}");
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
-    }
-
-    /// Asks the kubelet's server and returns the whole answer.
-    async fn get(&self, path: &str) -> String {
-        let address = self.agent.as_ref().unwrap().address;
-        let mut stream = tokio::net::TcpStream::connect(address).await.unwrap();
-        let request = format!("GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
-        stream.write_all(request.as_bytes()).await.unwrap();
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).await.unwrap();
-        answer
-    }
-
-    fn processes(&self) -> Vec<i64> {
-        marked(self.dir.path())
-    }
-}
-
-impl Drop for World {
-    fn drop(&mut self) {
-        for pid in self.processes() {
-            let _gone = std::process::Command::new("kill")
-                .args(["-KILL", &pid.to_string()])
-                .output();
-        }
-    }
-}
-
-fn marked(root: &Path) -> Vec<i64> {
-    let root = root.canonicalize().unwrap();
-    let mark = format!("KEELSON_ROOTFS={}", root.display());
-    let is_marked = |pid: i64| {
-        let environ = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
-        String::from_utf8_lossy(&environ)
-            .split('\0')
-            .any(|v| v.starts_with(&mark))
-    };
-    let entries = std::fs::read_dir("/proc").unwrap().flatten();
-    let pids = entries.filter_map(|e| e.file_name().to_str()?.parse::<i64>().ok());
-    pids.filter(|pid| is_marked(*pid)).collect()
-}
-
-fn sleeper() -> Value {
-    json!({"containers": [{"name": "app", "image": "host", "command": ["sleep", "3700"]}]})
-}
-
-fn is_ready(pod: &Value) -> bool {
-    let conditions = pod["status"]["conditions"].as_array();
-    conditions.is_some_and(|c| {
-        c.iter()
-            .any(|c| c["type"] == "Ready" && c["status"] == "True")
-    })
-}
+use world::{World, is_ready, sleeper};
 
 #[tokio::test]
 async fn the_node_is_registered_ready_and_has_a_lease() {
@@ -220,7 +42,8 @@ async fn the_node_is_registered_ready_and_has_a_lease() {
         40
     );
     // A second agent on the same directory is refused.
-    let options = AgentOptions::new("n2", world.dir.path());
+    let mut options = AgentOptions::new("n2", world.dir.path());
+    options.server_tls = Some(world.server_tls());
     let (ready, _) = oneshot::channel();
     let second = agent::run(world.api.client(), options, ready, CancellationToken::new());
     let refused = Box::pin(second).await;
@@ -328,7 +151,12 @@ async fn an_agent_that_restarts_takes_over_what_runs_and_ends_what_should_not() 
     assert_eq!(world.container("c")["restartCount"], 0);
     assert_eq!(world.container("c")["ready"], true);
     world.stop_agent().await;
-    assert_eq!(agent::stop_all(world.dir.path()).await.unwrap(), 2);
+    assert_eq!(
+        agent::stop_all(world.dir.path(), Duration::MAX)
+            .await
+            .unwrap(),
+        2
+    );
     assert_eq!(world.processes(), [0; 0]);
 }
 
@@ -562,9 +390,9 @@ async fn the_cri_runtime_names_its_socket_and_the_ways_out() {
     let mut options = AgentOptions::new("n1", "unused");
     options.runtime = agent::RuntimeKind::Cri;
     options.container_runtime_endpoint = "/no/such/containerd.sock".into();
-    let error = agent::check_runtime(&options).unwrap_err().to_string();
+    let error = agent::check(&options).unwrap_err().to_string();
     assert!(error.contains("/no/such/containerd.sock") && error.contains("--runtime=process"));
     options.container_runtime_endpoint = "/proc/self/exe".into();
-    let error = agent::check_runtime(&options).unwrap_err().to_string();
+    let error = agent::check(&options).unwrap_err().to_string();
     assert!(error.contains("does not speak CRI"), "{error}");
 }

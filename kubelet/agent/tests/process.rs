@@ -16,6 +16,11 @@ use kubelet_core::runtime::{ContainerExit, ContainerInstance, ContainerRun};
 use tempfile::TempDir;
 use tokio::sync::mpsc::Receiver;
 
+#[path = "process/reaping.rs"]
+mod reaping;
+#[path = "process/users.rs"]
+mod users;
+
 /// Limit of a test's patience.
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -134,6 +139,7 @@ fn request(runtime: &ProcessRuntime, command: &[&str], attempt: u32) -> StartReq
         working_dir: None,
         hostname: "web".into(),
         mounts: Vec::new(),
+        run_as: None,
     }
 }
 
@@ -485,7 +491,12 @@ async fn many_containers_start_at_once_and_all_stop() {
         assert!(is_running(&start.await.unwrap()));
     }
     assert_eq!(world.processes().len(), 50);
-    assert_eq!(agent::stop_all(world.dir.path()).await.unwrap(), 50);
+    assert_eq!(
+        agent::stop_all(world.dir.path(), Duration::MAX)
+            .await
+            .unwrap(),
+        50
+    );
     assert_eq!(world.processes(), [0; 0]);
 }
 

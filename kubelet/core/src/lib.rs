@@ -11,7 +11,8 @@
 //! 1. [`worker`]: the one-way life of a pod on a node (syncing, terminating,
 //!    terminated). It alone answers "may containers run".
 //! 2. [`diff`]: spec against runtime, giving actions and the next wake time.
-//! 3. [`volumes`] and [`env`]: what a container sees when it starts.
+//! 3. [`volumes`] and [`env`]: what a container sees when it starts, and
+//!    [`security`]: whom it runs as.
 //! 4. [`probe`] and [`backoff`]: what happens to it while it runs and crashes.
 //! 5. [`status`]: what the API server is told about it.
 //!
@@ -30,6 +31,7 @@ pub mod node;
 pub mod pod;
 pub mod probe;
 pub mod runtime;
+pub mod security;
 pub mod state;
 pub mod status;
 pub mod volumes;

@@ -73,8 +73,32 @@ impl DataDir {
 
     /// Returns where the rows live.
     pub fn rows(&self) -> PathBuf {
-        self.path.join("db")
+        rows_in(&self.path)
     }
+}
+
+fn rows_in(dir: &Path) -> PathBuf {
+    dir.join("db")
+}
+
+/// Returns the bytes of the files of the rows in a data directory. A file that goes
+/// away meanwhile, or cannot be looked at, counts as nothing.
+pub fn rows_on_disk(data_dir: &Path) -> u64 {
+    bytes_under(&rows_in(data_dir))
+}
+
+fn bytes_under(dir: &Path) -> u64 {
+    let Ok(entries) = fs::read_dir(dir) else {
+        return 0;
+    };
+    let sizes = entries
+        .filter_map(Result::ok)
+        .map(|entry| match entry.metadata() {
+            Ok(found) if found.is_dir() => bytes_under(&entry.path()),
+            Ok(found) => found.len(),
+            Err(_gone) => 0,
+        });
+    sizes.sum()
 }
 
 /// Returns the format of a directory, none if it is not in use yet.

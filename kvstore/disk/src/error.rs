@@ -20,6 +20,19 @@ pub enum DiskError {
         /// What the system said.
         source: io::Error,
     },
+    /// The file system is full.
+    #[error(
+        "cannot {action} {path}: no space left on its file system ({source}); free some there, or \
+         move the data directory to a larger one"
+    )]
+    Full {
+        /// What was tried.
+        action: &'static str,
+        /// On which path.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
     /// A file does not hold what was written to it.
     #[error("{file} is corrupt at byte {offset}: {reason}; refusing to start with damaged data")]
     Corrupt {
@@ -97,10 +110,17 @@ impl DiskError {
     /// Makes a function that names action and path around a system error.
     pub(crate) fn io(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
         let path = path.to_owned();
-        move |source| Self::Io {
-            action,
-            path,
-            source,
+        move |source| match source.kind() {
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Self::Full {
+                action,
+                path,
+                source,
+            },
+            _ => Self::Io {
+                action,
+                path,
+                source,
+            },
         }
     }
 }

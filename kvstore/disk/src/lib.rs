@@ -27,7 +27,7 @@ mod simulated;
 mod wal;
 
 pub use crate::{
-    dir::{DataDir, FORMAT, check_usable},
+    dir::{DataDir, FORMAT, check_usable, rows_on_disk},
     error::DiskError,
     file::{Disk, File, RealDisk},
     rows::Rows,

@@ -5,7 +5,10 @@
 //! and over one tree it kept a consistent prefix in every kill test.
 //! Nothing of a request's path waits for it.
 
-use std::path::{Path, PathBuf};
+use std::{
+    io,
+    path::{Path, PathBuf},
+};
 
 use bytes::Bytes;
 use mvcc::{
@@ -71,6 +74,12 @@ impl Rows {
 }
 
 fn failed(path: &Path, error: &sled::Error) -> DiskError {
+    if let sled::Error::Io(source) = error
+        && source.kind() == io::ErrorKind::StorageFull
+    {
+        // The error is not ours to keep; its kind says all.
+        return DiskError::io("write rows in", path)(source.kind().into());
+    }
     DiskError::Rows {
         path: path.to_owned(),
         reason: error.to_string(),

@@ -27,6 +27,8 @@ struct State {
     durable_names: BTreeMap<PathBuf, Arc<Mutex<Node>>>,
     /// Counts down to a sync that fails.
     syncs_until_failure: Option<u64>,
+    /// Whether no file may grow.
+    full: bool,
     syncs: u64,
 }
 
@@ -49,6 +51,11 @@ impl SimDisk {
     /// should have written are then thrown away and later syncs succeed.
     pub fn fail_sync(&self, after: u64) {
         lock(&self.0).syncs_until_failure = Some(after);
+    }
+
+    /// Fills the disk, or makes room again: a write that makes a file longer fails.
+    pub fn set_full(&self, full: bool) {
+        lock(&self.0).full = full;
     }
 
     /// Counts the syncs of files so far.
@@ -213,8 +220,12 @@ impl File for SimFile {
     }
 
     fn write_at(&mut self, bytes: &[u8], offset: u64) -> io::Result<()> {
+        let full = lock(&self.disk.0).full;
         let mut node = lock(&self.node);
         let from = usize::try_from(offset).map_err(io::Error::other)?;
+        if full && node.cached.len() < from + bytes.len() {
+            return Err(io::ErrorKind::StorageFull.into());
+        }
         if node.cached.len() < from + bytes.len() {
             node.cached.resize(from + bytes.len(), 0);
         }

@@ -113,6 +113,9 @@ pub struct Wal {
     last_term: u64,
     spare: Option<Spare>,
     spare_under_way: bool,
+    /// Whether making one failed since this segment began: then the log makes the
+    /// next one itself, when it must.
+    spare_failed: bool,
 }
 
 impl Wal {
@@ -160,6 +163,7 @@ impl Wal {
             last_term,
             spare: None,
             spare_under_way: false,
+            spare_failed: false,
             options,
         };
         wal.reopen_last()?;
@@ -242,11 +246,7 @@ impl Wal {
             if let Err(source) = written {
                 // Part of it may be there; what follows would not be found again.
                 self.file = None;
-                return Err(DiskError::Io {
-                    action: "write",
-                    path,
-                    source,
-                });
+                return Err(DiskError::io("write", &path)(source));
             }
             self.offset += self.buffer.len() as u64;
             self.buffer.clear();
@@ -298,7 +298,8 @@ impl Wal {
     /// job back with [`Wal::offer_spare`]. Without it the log makes it itself.
     pub fn spare_wanted(&mut self) -> Option<SpareJob> {
         let half = self.segments.last()?.size / 2;
-        if self.spare.is_some() || self.spare_under_way || self.offset < half {
+        let pointless = self.spare.is_some() || self.spare_under_way || self.spare_failed;
+        if pointless || self.offset < half {
             return None;
         }
         self.spare_under_way = true;
@@ -313,6 +314,7 @@ impl Wal {
     /// Takes a spare segment that [`SpareJob::run`] made.
     pub fn offer_spare(&mut self, job: SpareJob) {
         self.spare_under_way = false;
+        self.spare_failed = job.made.is_none();
         self.spare = job.made;
     }
 
@@ -391,6 +393,7 @@ impl Wal {
         self.writer.synced = narrow(self.offset);
         self.buffer.clear();
         self.dirty = false;
+        self.spare_failed = false;
         self.file = Some(spare.file);
         self.segments.push(Segment {
             name,
@@ -446,8 +449,13 @@ impl SpareJob {
 
 fn make_spare(disk: &dyn Disk, path: &Path, size: u64) -> std::io::Result<Spare> {
     let mut file = disk.create(path)?;
-    fill_zeros(&mut *file, 0, size)?;
-    file.sync_all()?;
+    let filled = fill_zeros(&mut *file, 0, size).and_then(|()| file.sync_all());
+    if let Err(error) = filled {
+        // Half a segment is of no use, and the rows may need the room. If it cannot
+        // be removed, the next start does.
+        let _stays = disk.remove(path);
+        return Err(error);
+    }
     Ok(Spare {
         file,
         path: path.to_owned(),

@@ -409,3 +409,44 @@ fn only_one_sync_for_a_batch() {
     wal.flush(true).unwrap();
     assert_eq!(disk.syncs() - before, 1, "nothing to sync");
 }
+
+#[test]
+fn a_full_disk_is_named_and_the_next_start_finds_all() {
+    let disk = SimDisk::new();
+    disk.set_full(true);
+    let error = open(&disk, 4096).unwrap_err();
+    assert!(matches!(error, DiskError::Full { .. }), "{error}");
+    let said = error.to_string();
+    assert!(
+        said.contains("/wal/next.tmp") && said.contains("no space left"),
+        "{said}"
+    );
+    let left = disk.list(Path::new(DIR)).unwrap();
+    assert!(left.is_empty(), "half a segment takes room: {left:?}");
+    disk.set_full(false);
+    let (mut wal, _) = open(&disk, 4096).unwrap();
+    wal.append(Some(&state(1, 0)), &[entry(1, 1, 100)]).unwrap();
+    wal.flush(true).unwrap();
+    disk.set_full(true);
+    let mut index = 2;
+    let error = loop {
+        // Within the segment made before there is room.
+        let written = wal.append(None, &[entry(index, 1, 1000)]);
+        match written.and_then(|()| wal.flush(true)) {
+            Ok(()) => index += 1,
+            Err(error) => break error,
+        }
+    };
+    assert!(matches!(error, DiskError::Full { .. }), "{error}");
+    let mut job = wal.spare_wanted().unwrap();
+    job.run();
+    wal.offer_spare(job);
+    assert!(
+        wal.spare_wanted().is_none(),
+        "it is not tried over and over"
+    );
+    drop(wal);
+    disk.set_full(false);
+    let (_, replayed) = open(&disk.fork(), 4096).unwrap();
+    assert_eq!(replayed.recovered.last_index(), index - 1);
+}

@@ -27,6 +27,10 @@ use crate::error::Error;
 use crate::key_index::Rev;
 use crate::machine::{CompactStep, StateMachine};
 
+/// Bytes of a value that cost about as much as looking at one more revision: large
+/// values must not make a step long.
+pub(crate) const LOOK_BYTES: usize = 1 << 10;
+
 /// Is how far forgetting has come.
 #[derive(Debug, Default)]
 pub(crate) struct Compaction {
@@ -89,19 +93,21 @@ impl StateMachine {
 
     fn forget_some(&mut self, budget: usize) -> Result<(), BackendError> {
         let mut seen = Vec::new();
+        let mut looks = 0;
         self.values.scan(
             self.compaction.cursor,
             self.compacted,
             &mut |rev, record| {
                 seen.push((rev, record.key.clone()));
-                match seen.len() < budget {
+                looks += 1 + record.cost() / LOOK_BYTES;
+                match looks < budget {
                     true => ControlFlow::Continue(()),
                     false => ControlFlow::Break(()),
                 }
             },
         )?;
         self.compaction.cursor = match seen.last() {
-            Some((rev, _)) if seen.len() >= budget => Rev::new(rev.main, rev.sub + 1),
+            Some((rev, _)) if looks >= budget => Rev::new(rev.main, rev.sub + 1),
             _ => after(self.compacted),
         };
         for (rev, key) in seen {

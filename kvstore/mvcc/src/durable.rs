@@ -127,7 +127,13 @@ impl StateMachine {
 
     /// Counts the bytes that wait for a write-back.
     pub fn dirty_bytes(&self) -> usize {
-        self.values.unwritten_bytes()
+        self.values.unwritten_bytes() + self.values.staged_bytes()
+    }
+
+    /// Reports whether rows that compaction replaced or emptied wait for a
+    /// write-back; until it is in, the tree still holds the garbage.
+    pub fn has_rewrites(&self) -> bool {
+        self.values.has_rewrites()
     }
 
     /// Returns the applied index of the last batch reported done.

@@ -318,15 +318,20 @@ impl StateMachine {
         self.index.live_len()
     }
 
-    /// Estimates the bytes stored: blocks plus what is not yet in one. For
-    /// Status.dbSize and the quota.
+    /// Estimates the bytes stored: blocks plus what is not yet in one. For the
+    /// quota.
     pub fn size_bytes(&self) -> u64 {
         self.values.stored_bytes() + self.values.unwritten_bytes() as u64
     }
 
-    /// Estimates the bytes that are not garbage, for Status.dbSizeInUse.
+    /// Estimates the bytes that are not garbage.
     pub fn size_in_use_bytes(&self) -> u64 {
         self.size_bytes().saturating_sub(self.values.dead_bytes())
+    }
+
+    /// Counts the bytes of changes that are in the log but not yet in rows.
+    pub fn unwritten_bytes(&self) -> u64 {
+        self.values.unwritten_bytes() as u64
     }
 
     /// Lists the raised alarms, by member and kind.

@@ -19,6 +19,7 @@ use bytes::Bytes;
 
 use crate::backend::{Backend, BackendError};
 use crate::block::{Block, BlockInfo, Builder, Record, row_key};
+use crate::compaction::LOOK_BYTES;
 use crate::key_index::Rev;
 use crate::machine::Config;
 use crate::tail::Tail;
@@ -38,6 +39,7 @@ pub(crate) struct Values {
     dead_bytes: u64,
     /// Rows that compaction replaced (`Some`) or emptied (`None`), for the next batch.
     staged: BTreeMap<Rev, Option<Bytes>>,
+    staged_bytes: usize,
     /// Replaced rows in the batch that is on its way.
     flying: BTreeMap<Rev, Bytes>,
     /// Closed blocks that are mostly garbage.
@@ -76,6 +78,7 @@ impl Values {
             stored_bytes: 0,
             dead_bytes: 0,
             staged: BTreeMap::new(),
+            staged_bytes: 0,
             flying: BTreeMap::new(),
             wasteful: BTreeSet::new(),
             dead: BTreeSet::new(),
@@ -105,6 +108,11 @@ impl Values {
 
     pub(crate) fn unwritten_bytes(&self) -> usize {
         self.unwritten_bytes
+    }
+
+    /// Counts the bytes of rows that compaction replaced, not yet in a batch.
+    pub(crate) fn staged_bytes(&self) -> usize {
+        self.staged_bytes
     }
 
     pub(crate) fn stored_bytes(&self) -> u64 {
@@ -242,6 +250,7 @@ impl Values {
             self.pack_records(cut.max(self.written), &mut done);
         }
         self.open_dirty = false;
+        self.staged_bytes = 0;
         for (first, row) in std::mem::take(&mut self.staged) {
             done.rows.push((row_key(first), row.clone()));
             if let Some(row) = row {
@@ -327,7 +336,8 @@ impl Values {
     }
 
     /// Rewrites one run of neighbouring blocks that are mostly garbage, and the
-    /// small ones between them, looking at about `budget` records. Returns the
+    /// small ones between them, looking at about `budget` records (at one block at
+    /// least). Returns the
     /// keys of the values left out, or `None` if there was nothing to do.
     pub(crate) fn rewrite(
         &mut self,
@@ -361,7 +371,7 @@ impl Values {
         }
         for (first, info, data) in fresh {
             self.insert_block(first, info);
-            self.staged.insert(first, Some(data));
+            self.stage(first, Some(data));
         }
         Ok(Some(left_out))
     }
@@ -374,7 +384,7 @@ impl Values {
             .take_while(|(first, info)| self.wasteful.contains(first) || info.bytes < small)
             .take_while(|(_, info)| {
                 let within = seen < budget;
-                seen += info.count as usize;
+                seen += info.count as usize + info.bytes as usize / LOOK_BYTES;
                 within
             })
             .map(|(first, _)| *first)
@@ -390,7 +400,14 @@ impl Values {
         }
         self.wasteful.remove(&first);
         self.cache.borrow_mut().remove(first);
-        self.staged.insert(first, None);
+        self.stage(first, None);
+    }
+
+    fn stage(&mut self, first: Rev, row: Option<Bytes>) {
+        self.staged_bytes += row.as_ref().map_or(0, Bytes::len);
+        if let Some(Some(old)) = self.staged.insert(first, row) {
+            self.staged_bytes -= old.len();
+        }
     }
 }
 

@@ -33,6 +33,32 @@ pub enum AutoCompaction {
     Revision(i64),
 }
 
+/// How rows are written behind the log. The defaults fit every load known; tests
+/// use small ones to have much happen soon.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WriteBehind {
+    /// Bytes not yet in rows that start a write-back at once.
+    pub bytes: usize,
+    /// How long a change waits at most for its write-back to start.
+    pub interval: Duration,
+    /// Size at which a block of revisions is closed.
+    pub block_bytes: usize,
+    /// Recent revisions kept in memory beyond those not yet in rows.
+    pub window_bytes: usize,
+}
+
+impl Default for WriteBehind {
+    fn default() -> Self {
+        let machine = mvcc::Config::default();
+        Self {
+            bytes: 4 << 20,
+            interval: Duration::from_millis(500),
+            block_bytes: machine.block_bytes,
+            window_bytes: machine.window_bytes,
+        }
+    }
+}
+
 /// One member of the store.
 ///
 /// [`Config::new`] gives etcd's defaults without any listener: such a store is
@@ -71,6 +97,8 @@ pub struct Config {
     pub election_timeout: Duration,
     /// Size of one segment of the log on disk.
     pub wal_segment_bytes: u64,
+    /// How rows are written behind the log.
+    pub write_behind: WriteBehind,
 }
 
 impl Config {
@@ -93,6 +121,7 @@ impl Config {
             heartbeat_interval: Duration::from_millis(100),
             election_timeout: Duration::from_millis(1000),
             wal_segment_bytes: disk::SEGMENT_BYTES,
+            write_behind: WriteBehind::default(),
         }
     }
 }

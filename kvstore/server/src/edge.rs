@@ -283,12 +283,12 @@ fn metrics(handle: &Handle) -> Reply {
     let metrics = &handle.shared.metrics;
     let signed = |bytes: u64| i64::try_from(bytes).unwrap_or(i64::MAX);
     let count = |number: usize| i64::try_from(number).unwrap_or(i64::MAX);
+    let on_disk = handle.rows_on_disk();
     // On a member that is stopping the last numbers stay.
     let _stopped = handle.shared.with(|core| {
-        metrics.db_size.set(signed(core.machine.size_bytes()));
-        metrics
-            .db_size_in_use
-            .set(signed(core.machine.size_in_use_bytes()));
+        let (size, in_use) = crate::handle::sizes(&core.machine, on_disk);
+        metrics.db_size.set(signed(size));
+        metrics.db_size_in_use.set(signed(in_use));
         metrics.keys.set(signed(core.machine.key_count()));
         metrics.current_revision.set(core.machine.revision());
         metrics

@@ -3,6 +3,7 @@
 //! Nothing is decided here. Messages are translated, reply headers filled in, and
 //! errors carried over with the code and message the state machine gave them.
 
+mod cluster;
 pub(crate) mod convert;
 mod kv;
 mod lease;
@@ -51,15 +52,18 @@ impl Services {
         method: &str,
         request: http::Request<hyper::body::Incoming>,
     ) -> Reply {
+        if let Some(missing) = unsupported(service, method) {
+            return unimplemented(missing);
+        }
         let reply = match service {
             "etcdserverpb.KV" => self.kv.call(request).await,
-            "etcdserverpb.Watch" if method == "Watch" => {
+            "etcdserverpb.Watch" => {
                 return watch::call(&self.handle, request).await;
             }
             "etcdserverpb.Lease" => self.lease.call(request).await,
             "etcdserverpb.Cluster" => self.cluster.call(request).await,
             "etcdserverpb.Maintenance" => self.maintenance.call(request).await,
-            _ => return unknown(),
+            _ => return unimplemented("unknown service"),
         };
         match reply {
             Ok(reply) => reply,
@@ -68,9 +72,63 @@ impl Services {
     }
 }
 
-/// Answers a service nobody here knows, as gRPC prescribes.
-fn unknown() -> http::Response<Body> {
-    tonic::Status::unimplemented("unknown service or method").into_http()
+/// Says what is missing behind the calls of etcd that are not answered here.
+fn unsupported(service: &str, method: &str) -> Option<&'static str> {
+    let known: &[&str] = match service {
+        "etcdserverpb.KV" => &["Range", "Put", "DeleteRange", "Txn", "Compact"],
+        "etcdserverpb.Watch" => &["Watch"],
+        "etcdserverpb.Lease" => &[
+            "LeaseGrant",
+            "LeaseRevoke",
+            "LeaseKeepAlive",
+            "LeaseTimeToLive",
+            "LeaseLeases",
+        ],
+        "etcdserverpb.Cluster" => &[
+            "MemberAdd",
+            "MemberRemove",
+            "MemberUpdate",
+            "MemberPromote",
+            "MemberList",
+        ],
+        "etcdserverpb.Maintenance" => match method {
+            "Snapshot" => {
+                return Some(
+                    "etcdserver: snapshots over the network are not supported by this version; \
+                     stop the member and copy its data directory",
+                );
+            }
+            "Hash" => {
+                return Some(
+                    "etcdserver: hashing the whole backend is not supported by this version; \
+                     use HashKV",
+                );
+            }
+            "Downgrade" => {
+                return Some("etcdserver: downgrades are not supported by this version");
+            }
+            _ => &["Alarm", "Status", "Defragment", "HashKV", "MoveLeader"],
+        },
+        "etcdserverpb.Auth" => {
+            return Some(
+                "etcdserver: users and roles are not supported by this version; \
+                 use client certificates (--client-cert-auth)",
+            );
+        }
+        "v3lockpb.Lock" | "v3electionpb.Election" => {
+            return Some(
+                "etcdserver: locks and elections on the server are not supported by this \
+                 version; the client library makes them of leases and transactions",
+            );
+        }
+        _ => return Some("unknown service"),
+    };
+    (!known.contains(&method)).then_some("unknown method")
+}
+
+/// Answers a call nobody here carries out, as gRPC prescribes.
+fn unimplemented(missing: &'static str) -> http::Response<Body> {
+    tonic::Status::unimplemented(missing).into_http()
 }
 
 impl Handle {

@@ -22,9 +22,13 @@ pub struct Handle {
 /// How a member does, as Maintenance.Status tells it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Status {
-    /// Bytes the store takes.
+    /// Bytes the store takes: the files of the rows as they are on disk, and the
+    /// changes that are in the log only. The log's own files, which are made ahead
+    /// and used in turn, are not counted (nor are they by etcd). The quota counts
+    /// keys and values only, see `StateMachine::size_bytes`.
     pub db_size: u64,
-    /// Bytes of it that are not garbage.
+    /// Bytes of it that are not garbage: without what compaction has made
+    /// unreachable and defragmentation would delete.
     pub db_size_in_use: u64,
     /// The leader's id; zero is none.
     pub leader: u64,
@@ -231,21 +235,28 @@ impl Handle {
             .unwrap_or(0)
     }
 
-    /// Estimates the bytes the store takes, as `Status.dbSize` does; zero once the
+    /// Returns the bytes the store takes, as `Status.dbSize` does; zero once the
     /// member has stopped.
     pub fn size_bytes(&self) -> u64 {
-        self.shared
-            .with(|core| core.machine.size_bytes())
-            .unwrap_or(0)
+        let on_disk = self.rows_on_disk();
+        let sizes = self.shared.with(|core| sizes(&core.machine, on_disk));
+        sizes.map_or(0, |sizes| sizes.0)
+    }
+
+    /// Measures the files of the rows.
+    pub(crate) fn rows_on_disk(&self) -> u64 {
+        disk::rows_on_disk(&self.shared.config.data_dir)
     }
 
     /// Tells how the member does.
     pub fn status(&self) -> Result<Status, RpcError> {
+        let on_disk = self.rows_on_disk();
         self.shared.with(|core| {
             let standing = core.member.standing();
+            let (db_size, db_size_in_use) = sizes(&core.machine, on_disk);
             Status {
-                db_size: core.machine.size_bytes(),
-                db_size_in_use: core.machine.size_in_use_bytes(),
+                db_size,
+                db_size_in_use,
                 leader: standing.leader,
                 raft_index: core.member.last_index(),
                 raft_term: standing.term,
@@ -365,6 +376,14 @@ impl Handle {
         self.shared.wake.notify_one();
         Err(Error::NoSpace.into())
     }
+}
+
+/// Returns dbSize and dbSizeInUse, given the size of the files of the rows.
+pub(crate) fn sizes(machine: &StateMachine, on_disk: u64) -> (u64, u64) {
+    let size = on_disk + machine.unwritten_bytes();
+    let garbage = machine.size_bytes() - machine.size_in_use_bytes();
+    let live = machine.size_in_use_bytes().min(size);
+    (size, size.saturating_sub(garbage).max(live))
 }
 
 /// Refuses to read while an alarm says that members disagree (etcd: applierV3Corrupt).

@@ -41,7 +41,7 @@ mod watch;
 pub use disk::check_usable;
 
 pub use crate::{
-    config::{AutoCompaction, ClientTls, Config, StartError},
+    config::{AutoCompaction, ClientTls, Config, StartError, WriteBehind},
     config::{QUOTA_BACKEND_BYTES, REQUEST_BYTES_MAX, TXN_OPS_MAX},
     handle::{Handle, LeaseTtl, Status},
     rpc_error::RpcError,

@@ -345,6 +345,8 @@ fn open_machine(config: &Config, rows: &Rows) -> Result<StateMachine, StartError
         // etcd: lease, minLeaseTTL = ceil(3 * election ticks / 2 * heartbeat).
         lease_ttl_min: i64::try_from((config.election_timeout * 3 / 2).as_millis().div_ceil(1000))
             .unwrap_or(2),
+        block_bytes: config.write_behind.block_bytes,
+        window_bytes: config.write_behind.window_bytes,
         ..mvcc::Config::default()
     };
     StateMachine::open(Box::new(rows.clone()), machine_config).map_err(|source| {

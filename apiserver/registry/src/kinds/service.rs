@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 
 use crate::kind::{Column, Endpoint, Kind, STATUS_VERBS, Strategy, Subresource};
 use crate::podspec::{each, fill, fill_text};
+use crate::portalloc::is_exposed;
 use crate::print;
 use crate::validate::{Errors, items, one_of, port, port_or_name};
 
@@ -109,6 +110,7 @@ impl Strategy for Service {
     fn prepare_for_update(&self, endpoint: Endpoint, new: &mut Value, old: &Value) {
         crate::kind::keep_other_half(endpoint, new, old);
         if endpoint == Endpoint::Main {
+            drop_of_type(new, old);
             keep_allocations(new, old);
         }
     }
@@ -206,6 +208,42 @@ impl Strategy for Service {
     }
 }
 
+/// Drops what only the old type had and the update did not change, so that a
+/// patch of the type alone works (upstream: `dropTypeDependentFields`).
+fn drop_of_type(new: &mut Value, old: &Value) {
+    let balanced = |o: &Value| str_at(o, "spec.type") == "LoadBalancer";
+    let (exposed, exposed_now) = (is_exposed(old), is_exposed(new));
+    let (balanced, balanced_now) = (balanced(old), balanced(new));
+    let same_ports = node_ports(new) == node_ports(old);
+    let spec = object_mut(new, "spec");
+    let mut drop_same = |field: &str| {
+        if spec.get(field) == old.get("spec").and_then(|s| s.get(field)) {
+            spec.remove(field);
+        }
+    };
+    if balanced && !balanced_now {
+        drop_same("allocateLoadBalancerNodePorts");
+        drop_same("loadBalancerClass");
+    }
+    if exposed && !exposed_now {
+        drop_same("externalTrafficPolicy");
+        drop_same("healthCheckNodePort");
+        if same_ports {
+            for entry in each(spec, "ports") {
+                entry.remove("nodePort");
+            }
+        }
+    }
+}
+
+/// Returns the node port of every entry.
+fn node_ports(object: &Value) -> Vec<i64> {
+    let entries = items(object, "spec.ports").iter();
+    entries
+        .map(|p| int_at(p, "nodePort").unwrap_or(0))
+        .collect()
+}
+
 /// Takes over what was allocated and the update does not name, so that an
 /// `apply` of the original manifest keeps its address.
 fn keep_allocations(new: &mut Value, old: &Value) {
@@ -219,19 +257,16 @@ fn keep_allocations(new: &mut Value, old: &Value) {
             spec.insert(field.to_owned(), value.clone());
         }
     };
-    let exposed = matches!(str_at(new, "spec.type"), "NodePort" | "LoadBalancer");
+    let exposed = is_exposed(new);
     let spec = object_mut(new, "spec");
     if spec.get("clusterIP") == Some(&json!("")) {
         spec.remove("clusterIP");
     }
-    for field in [
-        "clusterIP",
-        "clusterIPs",
-        "ipFamilies",
-        "ipFamilyPolicy",
-        "healthCheckNodePort",
-    ] {
+    for field in ["clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy"] {
         keep(spec, field);
+    }
+    if exposed {
+        keep(spec, "healthCheckNodePort");
     }
     let old_ports = items(old, "spec.ports");
     for entry in each(spec, "ports") {

@@ -12,12 +12,13 @@
 
 use std::sync::Arc;
 
-use rustls::client::danger::HandshakeSignatureValid;
-use rustls::server::{ParsedCertificate, WebPkiClientVerifier};
+use rustls::client::WebPkiServerVerifier;
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
+use rustls::server::{ParsedCertificate, WebPkiClientVerifier};
 use rustls::{DigitallySignedStruct, DistinguishedName, Error, RootCertStore, SignatureScheme};
 use rustls_pki_types::pem::PemObject;
-use rustls_pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
+use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 
 use crate::authn::{Peer, UserInfo};
 use crate::pki::{Facts, Identity};
@@ -36,9 +37,9 @@ pub enum TlsError {
     /// Certificate and key do not fit, or cannot be used.
     #[error("TLS configuration: {0}")]
     Config(#[from] rustls::Error),
-    /// The client authorities cannot be used.
-    #[error("client CA: {0}")]
-    ClientCa(#[from] rustls::server::VerifierBuilderError),
+    /// The authorities cannot be used.
+    #[error("CA: {0}")]
+    Authorities(#[from] rustls::server::VerifierBuilderError),
 }
 
 /// The authorities whose client certificates are believed.
@@ -132,11 +133,26 @@ pub fn mutual_config(
     Ok(Arc::new(config))
 }
 
+/// Which serving certificates of kubelets are believed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KubeletTrust {
+    /// Those of the authority, and self-signed ones, as a kubelet makes itself
+    /// when it is given none. (kube-apiserver believes any certificate unless
+    /// `--kubelet-certificate-authority` is given.)
+    SelfSignedToo,
+    /// Those of the authority only.
+    AuthorityOnly,
+}
+
 /// Builds the TLS configuration of a client with a certificate: the server
 /// towards kubelets.
-pub fn client_config(ca_pem: &str, identity: &Identity) -> Result<rustls::ClientConfig, TlsError> {
+pub fn kubelet_config(
+    ca_pem: &str,
+    trust: KubeletTrust,
+    identity: &Identity,
+) -> Result<rustls::ClientConfig, TlsError> {
     let mut roots = RootCertStore::empty();
-    for cert in certificates("CA", ca_pem)? {
+    for cert in certificates("kubelet CA", ca_pem)? {
         roots.add(cert)?;
     }
     let chain = certificates("client certificate", &identity.cert_pem)?;
@@ -146,10 +162,72 @@ pub fn client_config(ca_pem: &str, identity: &Identity) -> Result<rustls::Client
             reason: e.to_string(),
         })?;
     let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let verifier = KubeletVerifier {
+        authority: WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider.clone())
+            .build()?,
+        trust,
+    };
     Ok(rustls::ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()?
-        .with_root_certificates(roots)
+        .dangerous()
+        .with_custom_certificate_verifier(Arc::new(verifier))
         .with_client_auth_cert(chain, key)?)
+}
+
+/// Verifies kubelets: by the authority first. That the peer holds the key of
+/// its certificate is verified in any case.
+#[derive(Debug)]
+struct KubeletVerifier {
+    authority: Arc<WebPkiServerVerifier>,
+    trust: KubeletTrust,
+}
+
+impl ServerCertVerifier for KubeletVerifier {
+    fn verify_server_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        server_name: &ServerName<'_>,
+        ocsp_response: &[u8],
+        now: UnixTime,
+    ) -> Result<ServerCertVerified, Error> {
+        let result = self.authority.verify_server_cert(
+            end_entity,
+            intermediates,
+            server_name,
+            ocsp_response,
+            now,
+        );
+        let self_signed = || Facts::of_der(end_entity).is_some_and(|f| f.subject == f.issuer);
+        match result {
+            Err(_) if self.trust == KubeletTrust::SelfSignedToo && self_signed() => {
+                Ok(ServerCertVerified::assertion())
+            }
+            other => other,
+        }
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        self.authority.verify_tls12_signature(message, cert, dss)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        self.authority.verify_tls13_signature(message, cert, dss)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.authority.supported_verify_schemes()
+    }
 }
 
 fn certificates(what: &'static str, pem: &str) -> Result<Vec<CertificateDer<'static>>, TlsError> {

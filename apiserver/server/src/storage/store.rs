@@ -178,7 +178,10 @@ impl StoreError {
             Self::Future | Self::Other(_) => Status::internal(self),
             Self::TooLarge => Status::failure(
                 Reason::RequestEntityTooLarge,
-                "Request entity too large: limit is set by the store",
+                format!(
+                    "Request entity too large: limit is {}, unless the store was started with another",
+                    kvserver::REQUEST_BYTES_MAX
+                ),
             ),
             Self::NoSpace => Status::internal("etcdserver: mvcc: database space exceeded"),
             Self::Busy => {

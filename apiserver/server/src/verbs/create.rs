@@ -122,7 +122,7 @@ async fn store(
         .store()
         .create(target.ns(), &name, object, None)
         .await;
-    claim.settle(api, made.is_ok()).await;
+    claim.settle(api, made.as_deref().ok()).await;
     made.map(Made::Stored)
 }
 

@@ -165,7 +165,7 @@ async fn attempt(
     let mut warnings = Vec::new();
     let mut ends = None;
     let mut would_be = None;
-    let mut freed = None;
+    let mut freed = services::Freed::default();
     let outcome = target
         .store()
         .guaranteed_update(
@@ -179,7 +179,9 @@ async fn attempt(
                 let version = object.resource_version.to_string();
                 super::check_version(target, &new, &version)?;
                 rest::before_update(kind, change.endpoint, &mut new, &old)?;
-                claim.fill(api, kind, &mut new)?;
+                if needs_address {
+                    claim.fill(api, kind, &mut new, &old)?;
+                }
                 warnings = kind.strategy.warnings(&new, Some(&old));
                 freed = services::freed(kind, &old, &new);
                 if rest::ends_deletion(kind, &new, &old) {
@@ -195,7 +197,8 @@ async fn attempt(
             },
         )
         .await;
-    claim.settle(api, outcome.is_ok() && !change.dry_run).await;
+    let stored = outcome.as_ref().ok().filter(|_| !change.dry_run);
+    claim.settle(api, stored.map(|o| &*o.object)).await;
     let outcome = outcome?;
     cx.warnings.extend(warnings);
     if let Some(view) = would_be {

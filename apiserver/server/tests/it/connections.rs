@@ -234,6 +234,20 @@ async fn a_taken_port_is_named_with_the_way_out() {
 }
 
 #[tokio::test]
+async fn an_address_of_another_machine_is_named_with_the_way_out() {
+    let api = Api::start().await;
+    let dir = tempfile::tempdir().unwrap();
+    let mut config = Config::new(StoreSource::Other(api.store.clone()), dir.path(), 0);
+    // TEST-NET-1 (RFC 5737): nobody's.
+    config.bind.set_ip([192, 0, 2, 1].into());
+    let text = Server::start(config).await.unwrap_err().to_string();
+    assert!(
+        text.contains("--bind-address") && !text.contains("--secure-port"),
+        "{text}"
+    );
+}
+
+#[tokio::test]
 async fn a_second_start_is_quick_and_finds_everything() {
     let first = Api::start().await;
     let ca = first.running.pki().ca_pem().to_owned();

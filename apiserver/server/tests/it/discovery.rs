@@ -130,6 +130,7 @@ async fn openapi_documents() {
 
 #[tokio::test]
 async fn health_version_and_metrics() {
+    const OPEN: &str = "application/openmetrics-text";
     let api = Api::start().await;
     for path in [
         "/healthz",
@@ -155,7 +156,10 @@ async fn health_version_and_metrics() {
     api.post(CONFIG_MAPS, &config_map("a")).await.ok();
     // A consistent read, so that the cache has seen the write.
     api.get(CONFIG_MAPS).await.ok();
-    let metrics = api.get("/metrics").await.text();
+    let answer = api.get_as("/metrics", OPEN).await;
+    assert!(answer.header("content-type").starts_with(OPEN));
+    let metrics = answer.text();
+    assert!(metrics.contains("# TYPE apiserver_request counter\n"));
     for line in [
         "apiserver_request_total{verb=\"POST\",group=\"\",version=\"v1\",resource=\"configmaps\",subresource=\"\",scope=\"namespace\",code=\"201\"} 1",
         "apiserver_watch_cache_events_received_total{resource=\"configmaps\"} 1",
@@ -164,6 +168,22 @@ async fn health_version_and_metrics() {
         assert!(metrics.contains(line), "{line} in\n{metrics}");
     }
     assert!(metrics.ends_with("# EOF\n"));
+    // Without being asked, the format in which a counter has its samples' name.
+    let answer = api.get("/metrics").await;
+    assert_eq!(
+        answer.header("content-type"),
+        "text/plain; version=0.0.4; charset=utf-8"
+    );
+    let metrics = answer.text();
+    for line in [
+        "# TYPE apiserver_request_total counter\n",
+        "# TYPE apiserver_watch_cache_events_received_total counter\n",
+        "# TYPE apiserver_request_duration_seconds histogram\n",
+    ] {
+        assert!(metrics.contains(line), "{line} in\n{metrics}");
+    }
+    assert!(metrics.contains("# HELP apiserver_request_total Requests served"));
+    assert!(!metrics.contains("# EOF") && !metrics.contains("# TYPE apiserver_request counter"));
 }
 
 #[tokio::test]

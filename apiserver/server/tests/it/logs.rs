@@ -4,6 +4,7 @@ use std::convert::Infallible;
 use std::sync::{Arc, Mutex};
 
 use apiserver::body::{BoxBody, streaming};
+use apiserver::pki::Identity;
 use futures::StreamExt;
 use http::{Request, Response, StatusCode};
 use hyper::body::Incoming;
@@ -15,7 +16,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
 use tokio_rustls::TlsAcceptor;
 
-use crate::harness::{Api, PATIENCE, PODS, pod};
+use crate::harness::{Answer, Api, PATIENCE, PODS, pod};
 
 type Lines = Arc<Mutex<Option<mpsc::Receiver<&'static str>>>>;
 
@@ -26,6 +27,22 @@ async fn kubelet(api: &Api) -> (u16, mpsc::Sender<&'static str>) {
         .running
         .kubelet_tls("n1", &["127.0.0.1".to_owned()])
         .unwrap();
+    kubelet_with(tls).await
+}
+
+/// The same with a certificate it made itself, as a kubelet does that is given
+/// none; it still lets in only the cluster.
+async fn self_signed_kubelet(api: &Api) -> (u16, mpsc::Sender<&'static str>) {
+    let own = rcgen::generate_simple_self_signed(["n1".to_owned()]).unwrap();
+    let identity = Identity {
+        cert_pem: own.cert.pem(),
+        key_pem: own.signing_key.serialize_pem(),
+    };
+    let ca = api.running.pki().ca_pem();
+    kubelet_with(apiserver::serve::tls::mutual_config(&identity, ca).unwrap()).await
+}
+
+async fn kubelet_with(tls: Arc<rustls::ServerConfig>) -> (u16, mpsc::Sender<&'static str>) {
     let tcp = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = tcp.local_addr().unwrap().port();
     let (sender, lines) = mpsc::channel(4);
@@ -154,4 +171,38 @@ async fn a_kubelet_lets_in_only_the_cluster_and_errors_are_passed_on() {
         .await
         .refused(500, "InternalError", "certificate");
     let _: Value = api.get(PODS).await.ok();
+}
+
+/// Creates a pod on the node, and asks for its log.
+async fn log_of(api: &Api, port: u16) -> Answer {
+    with_node(api, port).await;
+    let bind = json!({"target": {"kind": "Node", "name": "n1"}});
+    api.post(PODS, &pod("a")).await.ok();
+    api.post(&format!("{PODS}/a/binding"), &bind).await.ok();
+    api.get(&format!("{PODS}/a/log")).await
+}
+
+#[tokio::test]
+async fn a_kubelet_may_sign_for_itself_unless_an_authority_is_named() {
+    let api = Api::start().await;
+    let (port, _lines) = self_signed_kubelet(&api).await;
+    let answer = log_of(&api, port).await;
+    assert_eq!(answer.text(), "/containerLogs/default/a/c\n");
+
+    // Started again over the same certificates, with an authority named.
+    let ca = api.dir.path().join("pki/ca.crt");
+    let strict = Api::start_with(|config| {
+        config.cert_dir = api.dir.path().join("pki");
+        config.kubelet_ca_file = Some(ca);
+    })
+    .await;
+    log_of(&strict, port)
+        .await
+        .refused(500, "InternalError", "certificate");
+    // Those of that authority are believed.
+    let (port, _lines) = kubelet(&strict).await;
+    let status = json!({"status": {"daemonEndpoints": {"kubeletEndpoint": {"Port": port}}}});
+    strict.merge("/api/v1/nodes/n1/status", &status).await.ok();
+    let answer = strict.get(&format!("{PODS}/a/log")).await;
+    assert_eq!(answer.text(), "/containerLogs/default/a/c\n");
 }

@@ -11,4 +11,6 @@ mod logs;
 mod objects;
 mod reads;
 mod refusals;
+mod services;
+mod stopping;
 mod watches;

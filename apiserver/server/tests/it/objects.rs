@@ -196,6 +196,26 @@ async fn patches_in_three_languages() {
 }
 
 #[tokio::test]
+async fn the_last_label_leaves_nothing_behind() {
+    let api = Api::start().await;
+    let mut object = config_map("a");
+    object["metadata"]["labels"] = json!({"a": "b"});
+    object["metadata"]["annotations"] = json!({});
+    let made = api.post(CONFIG_MAPS, &object).await.ok();
+    assert!(made["metadata"].get("annotations").is_none(), "{made}");
+    let none = json!({"metadata": {"labels": {"a": null}}});
+    let path = format!("{CONFIG_MAPS}/a");
+    let patched = api.merge(&path, &none).await.ok();
+    assert!(patched["metadata"].get("labels").is_none(), "{patched}");
+    // Nothing left to change: no new version.
+    let again = api.merge(&path, &none).await.ok();
+    assert_eq!(
+        again["metadata"]["resourceVersion"],
+        patched["metadata"]["resourceVersion"]
+    );
+}
+
+#[tokio::test]
 async fn concurrent_patches_all_arrive() {
     let api = Api::start().await;
     api.post(CONFIG_MAPS, &config_map("a")).await.ok();

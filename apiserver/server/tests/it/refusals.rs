@@ -213,7 +213,7 @@ async fn unknown_and_duplicate_fields() {
                 .await
         }
     };
-    let text = r#"strict decoding error: unknown field "foo", duplicate field "data.k""#;
+    let text = r#"ConfigMap in version "v1" cannot be handled as a ConfigMap: strict decoding error: unknown field "foo", duplicate field "data.k""#;
     post("Strict").await.refused(400, "BadRequest", text);
     let warned = post("Warn").await;
     let warnings: Vec<&str> = warned
@@ -240,6 +240,15 @@ async fn unknown_and_duplicate_fields() {
     post("Maybe")
         .await
         .refused(422, "Invalid", "fieldValidation");
+    // Strict or not, the version is named without its group, as upstream does.
+    for (field, value) in [("foo", json!(1)), ("spec", json!("x"))] {
+        let mut wrong = deployment("a");
+        wrong[field] = value;
+        let text = r#"Deployment in version "v1" cannot be handled as a Deployment: "#;
+        api.post(&format!("{DEPLOYMENTS}?fieldValidation=Strict"), &wrong)
+            .await
+            .refused(400, "BadRequest", text);
+    }
     let patch = json!({"foo": 1});
     api.merge(&format!("{CONFIG_MAPS}/a?fieldValidation=Strict"), &patch)
         .await
@@ -394,9 +403,21 @@ async fn deletions_and_scales_that_may_not_be() {
         .await
         .refused(404, "NotFound", "");
     let policy = format!("{path}?propagationPolicy=Never");
-    api.delete(&policy, &Value::Null)
-        .await
-        .refused(422, "Invalid", "propagationPolicy");
+    let status =
+        api.delete(&policy, &Value::Null)
+            .await
+            .refused(422, "Invalid", "propagationPolicy");
+    let (details, cause) = (&status["details"], &status["details"]["causes"][0]);
+    assert_eq!(details["kind"], "DeleteOptions");
+    assert_eq!(cause["reason"], "FieldValueNotSupported");
+    assert_eq!(cause["field"], "propagationPolicy");
+    let both = json!({"propagationPolicy": "Orphan", "orphanDependents": true});
+    let status = api.delete(&path, &both).await.refused(
+        422,
+        "Invalid",
+        "orphanDependents and deletionPropagation cannot be both set",
+    );
+    assert_eq!(status["details"]["causes"][0]["field"], "propagationPolicy");
 }
 
 #[tokio::test]

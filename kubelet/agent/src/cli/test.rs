@@ -4,8 +4,9 @@ use std::fs;
 
 use clap::Parser as _;
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
-use rustls::ClientConfig;
-use rustls::pki_types::ServerName;
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::{ClientConfig, RootCertStore};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use super::*;
@@ -16,13 +17,13 @@ struct Program {
     kubelet: KubeletArgs,
 }
 
-fn options(args: &[&str]) -> AgentOptions {
+fn parse(args: &[&str]) -> KubeletArgs {
     let args = ["kubelet", "--root-dir", "/r"].iter().chain(args);
-    Program::try_parse_from(args)
-        .unwrap()
-        .kubelet
-        .options()
-        .unwrap()
+    Program::try_parse_from(args).unwrap().kubelet
+}
+
+fn options(args: &[&str]) -> AgentOptions {
+    parse(args).options().unwrap()
 }
 
 #[test]
@@ -33,7 +34,6 @@ fn defaults_are_the_kubelets() {
         ("n1", KUBELET_PORT)
     );
     assert_eq!(defaults.log_dir, Path::new("/r/logs"));
-    assert!(defaults.server_tls.is_none());
     let endpoint = ["--container-runtime-endpoint", "unix:///run/x.sock"];
     assert_eq!(
         options(&endpoint).container_runtime_endpoint,
@@ -140,18 +140,40 @@ async fn only_clients_of_the_named_authority_are_served() {
         "--client-ca-file",
         &ca,
     ];
-    let server = options(&args).server_tls.unwrap();
+    // The file's authority counts, not the kubeconfig's.
+    let other = stranger.authority.as_bytes();
+    let server = parse(&args).server_tls("n1", Some(other)).unwrap();
     assert!(is_served(Arc::clone(&server), client(&own, Some(&own))).await);
     assert!(!is_served(Arc::clone(&server), client(&own, Some(&stranger))).await);
     assert!(!is_served(server, client(&own, None)).await);
-    let swapped = [
-        "--tls-cert-file",
-        &key,
-        "--tls-private-key-file",
-        &cert,
-        "--client-ca-file",
-        &ca,
-    ];
-    let args = Program::try_parse_from(["kubelet"].iter().chain(&swapped)).unwrap();
-    assert!(matches!(args.kubelet.options(), Err(AgentError::Tls(_))));
+    let swapped = ["--tls-cert-file", &key, "--tls-private-key-file", &cert];
+    let tls = parse(&swapped).server_tls("n1", Some(other));
+    assert!(matches!(tls, Err(AgentError::Tls(_))));
+}
+
+/// Without flags the server signs for itself and answers the clients of the
+/// authority the kubeconfig names; without that either it does not start.
+#[tokio::test]
+async fn without_files_the_kubeconfigs_authority_decides() {
+    let dir = tempfile::tempdir().unwrap();
+    let root = dir.path().display().to_string();
+    let (cluster, stranger) = (identity(), identity());
+    let args = Program::try_parse_from(["kubelet", "--root-dir", &root]).unwrap();
+    let ca = cluster.authority.as_bytes();
+    let server = args.kubelet.server_tls("n1", Some(ca)).unwrap();
+    // Whoever calls a kubelet that signs for itself trusts just that certificate.
+    let signed = fs::read_to_string(dir.path().join("pki/kubelet.crt")).unwrap();
+    let kubelet = Identity {
+        authority: signed,
+        ..identity()
+    };
+    assert!(is_served(Arc::clone(&server), client(&kubelet, Some(&cluster))).await);
+    assert!(!is_served(Arc::clone(&server), client(&kubelet, Some(&stranger))).await);
+    assert!(!is_served(server, client(&kubelet, None)).await);
+
+    let refused = args.kubelet.server_tls("n1", None).unwrap_err();
+    assert!(
+        refused.to_string().contains("--client-ca-file"),
+        "{refused}"
+    );
 }

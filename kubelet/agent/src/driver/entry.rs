@@ -13,7 +13,7 @@ use kubelet_core::runtime::{ContainerInstance, ContainerRun, PodRuntime};
 use kubelet_core::state::{InFlight, PodState, SetUp, started_at};
 use kubelet_core::status::{self, StatusInput};
 use kubelet_core::worker::{Eviction, PodWorker, Stage};
-use kubelet_core::{after, pod};
+use kubelet_core::{after, pod, security};
 use serde_json::Value;
 
 use super::status_patch;
@@ -36,6 +36,8 @@ const REWRITE_SECONDS: i64 = 10;
 /// being started, in milliseconds. Mostly they run by then, and one write says
 /// what three would have said.
 const FIRST_STATUS_HELD_MILLIS: i64 = 300;
+/// The reason of the event that names fields without effect.
+const UNENFORCED: &str = "SecurityContextNotEnforced";
 
 /// Something the entry wants done.
 #[derive(Debug)]
@@ -46,6 +48,11 @@ pub(super) enum Effect {
     Tell {
         container: String,
         warning: bool,
+        reason: &'static str,
+        message: String,
+    },
+    /// Record a warning about the pod as a whole.
+    Warn {
         reason: &'static str,
         message: String,
     },
@@ -189,6 +196,7 @@ impl PodEntry {
         match action {
             Action::SetUp => {
                 self.state.set_up = SetUp::InFlight;
+                self.tell_unenforced(effects);
                 effects.push(Effect::Task(Task::SetUp));
             }
             Action::Start {
@@ -262,6 +270,19 @@ impl PodEntry {
             message: Some(message),
             grace_seconds,
         }));
+    }
+
+    /// Tells, once per pod, what of its securityContext nothing enforces.
+    fn tell_unenforced(&mut self, effects: &mut Vec<Effect>) {
+        let ignored = security::unenforced(&self.pod);
+        // A pod with containers was told by the agent before this one.
+        let is_new = self.runtime.containers.is_empty();
+        if is_new && !ignored.is_empty() && self.told.insert(UNENFORCED.to_owned()) {
+            effects.push(Effect::Warn {
+                reason: UNENFORCED,
+                message: format!("process runtime does not enforce {}", ignored.join(", ")),
+            });
+        }
     }
 
     /// Tells, once per failed pull, that its container now waits.

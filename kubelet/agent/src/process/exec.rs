@@ -1,12 +1,15 @@
 //! Running a command beside a container: probes and lifecycle hooks.
 //!
-//! The command gets the container's environment, mark and working directory.
+//! The command gets the container's environment, mark, user and working
+//! directory.
 //! It is a child of the agent, in a process group of its own that is killed
 //! when the time is over or the caller goes away.
 
+use std::os::fd::AsRawFd as _;
 use std::process::Stdio;
 use std::time::Duration;
 
+use rustix::fs::{Mode, OFlags};
 use rustix::process::Signal;
 use tokio::io::AsyncReadExt as _;
 use tokio::process::Command;
@@ -36,11 +39,21 @@ pub(super) async fn exec(
     let Some((program, args)) = command.split_first() else {
         return Err(RuntimeError::Exec("the command is empty".to_owned()));
     };
-    let mut child = Command::new(program)
+    // By descriptor: the container's user may be unable to go through the
+    // directories that lead there.
+    // Only a directory: opening a pipe the container put there would never end.
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let dir = rustix::fs::open(&spec.working_dir, flags, Mode::empty())
+        .map_err(|e| RuntimeError::Exec(format!("chdir to {}: {e}", spec.working_dir.display())))?;
+    let mut child = Command::new(program);
+    if let Some(who) = spec.run_as {
+        child.uid(who.uid).gid(who.gid);
+    }
+    let mut child = child
         .args(args)
         .env_clear()
         .envs(spec.env.iter().map(|(k, v)| (k, v)))
-        .current_dir(&spec.working_dir)
+        .current_dir(format!("/proc/self/fd/{}", dir.as_raw_fd()))
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())

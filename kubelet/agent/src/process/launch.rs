@@ -12,12 +12,14 @@ use std::sync::Arc;
 use indexmap::IndexMap;
 use jiff::Timestamp;
 use kubelet_core::runtime::ContainerInstance;
+use kubelet_core::security::RunAs;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::OwnedFd;
 use rustix::process::{Pid, PidfdFlags};
 
 use super::{Entry, RuntimeError, Shared, blocking, file_error, sweep, watching};
 use crate::container_dir::{CONTAINER_ID_VARIABLE, ContainerDir, ContainerSpec, missing_is_fine};
+use crate::identity;
 use crate::runtime::{Mount, StartRequest};
 use crate::shim::{LOG_FILES_MAX, READY_LINE, rotated};
 
@@ -50,7 +52,7 @@ pub(super) async fn start(
     };
     let instance = shared.table().get(&id).map(Entry::instance);
     // Also if the container has ended already: somebody must reap its shim.
-    watching::watch(Arc::clone(shared), id.clone(), Some(shim));
+    watching::watch(Arc::clone(shared), id.clone(), shim);
     instance.ok_or(RuntimeError::NotFound(id))
 }
 
@@ -69,6 +71,7 @@ fn start_blocking(
         .insert(id.to_owned(), Entry::new(dir.clone(), spec));
     let started = link_mounts(&dir.rootfs(), &request.mounts)
         .and_then(|()| make_inside(&dir.rootfs(), &working_dir))
+        .and_then(|()| hand_over(&dir, request.run_as))
         .map_err(file_error(&dir.rootfs()))
         .and_then(|()| start_shim(&shared.shim_command, &dir));
     let shim = match started {
@@ -129,8 +132,7 @@ fn start_shim(command: &[OsString], dir: &ContainerDir) -> Result<OwnedFd, Runti
         // The program was replaced on disk while it runs (an upgrade, a build).
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             let (out, err) = copies().map_err(shim_error)?;
-            spawn(&OsString::from("/proc/self/exe"), out, err)
-                .map_err(|_same| shim_error(error))?
+            spawn(&OsString::from("/proc/self/exe"), out, err).map_err(|_same| shim_error(error))?
         }
         Err(error) => return Err(shim_error(error)),
     };
@@ -212,7 +214,18 @@ fn container_spec(shared: &Shared, id: &str, request: &StartRequest) -> Containe
         env: environment(id, request, &rootfs),
         working_dir: working_dir(request, &rootfs, image_dir),
         log_path,
+        run_as: request.run_as,
     }
+}
+
+/// Lets the container's user into its directory and gives it the rootfs.
+fn hand_over(dir: &ContainerDir, run_as: Option<RunAs>) -> io::Result<()> {
+    let Some(who) = run_as else {
+        return Ok(());
+    };
+    // The records inside have modes of their own.
+    identity::let_in([dir.path()], who)?;
+    identity::give(&dir.rootfs(), who)
 }
 
 /// The whole environment: PATH and HOME of the machine, the host name, what

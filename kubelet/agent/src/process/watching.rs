@@ -16,24 +16,49 @@ use crate::proc;
 /// How often a shim is looked at whose pidfd cannot be watched.
 const LOOK_PERIOD: Duration = Duration::from_secs(1);
 
-/// Watches one shim until it ends, reaps it, then settles its container.
-/// Without a pidfd the shim is gone already.
-pub(super) fn watch(shared: Arc<Shared>, id: String, shim: Option<OwnedFd>) {
+/// Watches a shim this agent started until it ends, reaps it, then settles its
+/// container.
+pub(super) fn watch(shared: Arc<Shared>, id: String, shim: OwnedFd) {
     tokio::spawn(async move {
-        if let Some(pidfd) = shim {
-            ended(pidfd).await;
+        ended(shim).await;
+        settle(&shared, &id).await;
+    });
+}
+
+/// Watches a shim an earlier agent started in the same way.
+pub(super) fn adopt(shared: Arc<Shared>, id: String, shim: ShimRecord) {
+    tokio::spawn(async move {
+        loop {
+            match open(&shim) {
+                Ok(Some(shim)) => break ended(shim).await,
+                Ok(None) => break,
+                // Out of descriptors: a shim that may live is not settled.
+                Err(error) => {
+                    tracing::warn!(pid = shim.pid, %error, "cannot watch a shim yet");
+                    tokio::time::sleep(LOOK_PERIOD).await;
+                }
+            }
         }
         settle(&shared, &id).await;
     });
 }
 
-/// Opens the shim an earlier agent started, `None` if it has ended. A pidfd
-/// names one process for good, so once opened and compared with the start time
-/// there is no mistaking it.
-pub(super) fn open(shim: &ShimRecord) -> Option<OwnedFd> {
-    let pidfd = rustix::process::pidfd_open(Pid::from_raw(shim.pid)?, PidfdFlags::empty()).ok()?;
-    let stat = proc::stat(shim.pid)?;
-    (stat.start_ticks == shim.start_ticks).then_some(pidfd)
+/// Opens the shim of a record, `None` if it has ended. A pidfd names one
+/// process for good, so once opened and compared with the start time there is
+/// no mistaking it.
+fn open(shim: &ShimRecord) -> rustix::io::Result<Option<OwnedFd>> {
+    let Some(pid) = Pid::from_raw(shim.pid) else {
+        return Ok(None);
+    };
+    match rustix::process::pidfd_open(pid, PidfdFlags::empty()) {
+        Ok(pidfd) => {
+            let stat = proc::stat(shim.pid);
+            let same = stat.is_some_and(|stat| stat.start_ticks == shim.start_ticks);
+            Ok(same.then_some(pidfd))
+        }
+        Err(rustix::io::Errno::SRCH) => Ok(None),
+        Err(error) => Err(error),
+    }
 }
 
 /// Waits until the process has ended and reaps it.

@@ -1,9 +1,8 @@
-//! Services Maintenance and Cluster: how the member does, and who it is.
+//! Service Maintenance: how the member does.
 
 use mvcc::{Alarm, AlarmKind};
 use proto::etcdserverpb::{
-    self as pb, alarm_request::AlarmAction, cluster_server::Cluster,
-    maintenance_server::Maintenance,
+    self as pb, alarm_request::AlarmAction, maintenance_server::Maintenance,
 };
 use tonic::{Request, Response, Status};
 
@@ -110,35 +109,29 @@ impl Maintenance for Handle {
             hash_revision: found.hash_revision,
         }))
     }
+
+    /// Hands leadership to whom it is told. A lone member can only keep it (etcd:
+    /// EtcdServer.MoveLeader, which looks for the target among the members first).
+    async fn move_leader(
+        &self,
+        request: Request<pb::MoveLeaderRequest>,
+    ) -> Result<Response<pb::MoveLeaderResponse>, Status> {
+        let status = Handle::status(self)?;
+        if status.leader != self.shared.ids.member {
+            return Err(crate::RpcError::from(mvcc::Error::NotLeader).into());
+        }
+        if request.into_inner().target_id != self.shared.ids.member {
+            return Err(crate::RpcError::from(mvcc::Error::BadLeaderTransferee).into());
+        }
+        Ok(Response::new(pb::MoveLeaderResponse {
+            header: self.header(0),
+        }))
+    }
 }
 
 fn wire_kind(kind: AlarmKind) -> pb::AlarmType {
     match kind {
         AlarmKind::NoSpace => pb::AlarmType::Nospace,
         AlarmKind::Corrupt => pb::AlarmType::Corrupt,
-    }
-}
-
-#[tonic::async_trait]
-impl Cluster for Handle {
-    async fn member_list(
-        &self,
-        request: Request<pb::MemberListRequest>,
-    ) -> Result<Response<pb::MemberListResponse>, Status> {
-        if request.into_inner().linearizable {
-            self.confirm_leadership().await?;
-        }
-        let member = pb::Member {
-            id: self.shared.ids.member,
-            name: self.shared.config.name.clone(),
-            peer_urls: self.shared.config.initial_advertise_peer_urls.clone(),
-            client_urls: self.shared.client_urls.get().cloned().unwrap_or_default(),
-            is_learner: false,
-        };
-        // etcd leaves the revision of membership replies at zero.
-        Ok(Response::new(pb::MemberListResponse {
-            header: self.header(0),
-            members: vec![member],
-        }))
     }
 }

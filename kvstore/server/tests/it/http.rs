@@ -138,3 +138,45 @@ async fn tls_admits_clients_with_a_certificate_only() {
     };
     assert!(refused, "a client without a certificate was served");
 }
+
+/// Counts the write-backs of this run that are on disk.
+async fn write_backs(store: &Store) -> u64 {
+    let metrics = get(store, "/metrics").await.1;
+    let name = "etcd_disk_backend_commit_duration_seconds_count ";
+    let line = metrics.lines().find_map(|line| line.strip_prefix(name));
+    line.map_or(0, |count| count.trim().parse().unwrap())
+}
+
+/// Who asks for a physical compaction is answered when the rows are gone from
+/// disk, though nobody writes any more.
+#[tokio::test]
+async fn a_physical_compaction_is_over_when_it_is_on_disk() {
+    let mut store = Store::start_with(|config| {
+        config.write_behind.interval = std::time::Duration::from_secs(3_600);
+        config.write_behind.block_bytes = 1 << 10;
+    })
+    .await;
+    for key in 0..100 {
+        store
+            .kv()
+            .await
+            .put(&format!("k{key}"), &"v".repeat(100))
+            .await;
+    }
+    store.restart().await;
+    let mut kv = store.kv().await;
+    kv.0.delete_range(crate::store::delete("k", "l"))
+        .await
+        .unwrap();
+    // The first change of a run is written back at once, the next in an hour.
+    let deadline = tokio::time::Instant::now() + crate::store::DEADLINE;
+    while write_backs(&store).await == 0 {
+        assert!(tokio::time::Instant::now() < deadline, "no write-back");
+        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+    }
+    assert_eq!(write_backs(&store).await, 1);
+    kv.compact(102).await.unwrap();
+    assert_eq!(write_backs(&store).await, 2, "the rewritten blocks");
+    let status = store.running().handle.status().unwrap();
+    assert!(status.db_size_in_use <= status.db_size);
+}

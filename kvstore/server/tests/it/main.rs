@@ -6,10 +6,12 @@
 )]
 
 mod bad_input;
+mod crash;
 mod embedded;
 mod http;
 mod kv;
 mod lease;
+mod members;
 mod restart;
 mod start;
 mod store;

@@ -185,7 +185,7 @@ pub(super) fn error(call: Call, status: &Status) -> StoreError {
         return known;
     }
     let text = || match status.source() {
-        Some(source) => format!("{message}: {}", chain(source)),
+        Some(source) => once(message, source),
         None => message.to_owned(),
     };
     match status.code() {
@@ -195,6 +195,19 @@ pub(super) fn error(call: Call, status: &Status) -> StoreError {
         _ if !elsewhere(status) => StoreError::Other(message.to_owned()),
         _ if call == Call::Read || never_sent(status) => StoreError::Unavailable(text()),
         _ => StoreError::Unknown(text()),
+    }
+}
+
+/// Says an error and its last cause, which the causes between them only repeat.
+fn once(message: &str, source: &dyn std::error::Error) -> String {
+    let mut last = source;
+    while let Some(next) = last.source() {
+        last = next;
+    }
+    let cause = last.to_string();
+    match message.contains(&cause) {
+        true => message.to_owned(),
+        false => format!("{message}: {cause}"),
     }
 }
 
@@ -277,5 +290,8 @@ mod tests {
             "{result:?}"
         );
         assert_eq!(tries.into_inner(), ATTEMPTS_MAX);
+        let text = result.unwrap_err().to_string();
+        assert_eq!(text.matches("tcp connect error").count(), 1, "{text}");
+        assert_eq!(text.matches("refused").count(), 1, "{text}");
     }
 }

@@ -89,6 +89,7 @@ fn sync(entry: &mut PodEntry, seconds: i64) -> Vec<String> {
             Effect::Task(Task::TearDown) => "teardown".to_owned(),
             Effect::Task(Task::Delete) => "delete".to_owned(),
             Effect::Tell { reason, .. } => format!("tell:{reason}"),
+            Effect::Warn { message, .. } => format!("warn:{message}"),
             Effect::Forget => "forget".to_owned(),
             Effect::Task(Task::WriteStatus(patch)) => {
                 written(entry, &patch, seconds);
@@ -202,6 +203,35 @@ fn a_pod_removed_by_force_is_stopped_quickly_and_nothing_is_written() {
     entry.container(instance(0, exited(137, 3)));
     entry.kill_done("a", "a0", Ok(()));
     assert_eq!(sync(&mut entry, 3), ["teardown"]);
+}
+
+/// The grace of the spec, or of a deletion under way, does not hold up a pod
+/// the API server has no more.
+#[test]
+fn a_pod_that_vanishes_gets_two_seconds_at_most() {
+    let mut entry = running_entry();
+    entry.gone(&pod_of(pod_value()), at(2));
+    assert_eq!(sync(&mut entry, 2), ["kill:a0:2"]);
+
+    let mut entry = running_entry();
+    entry.observe(deleting(30, "100"), at(2));
+    assert_eq!(sync(&mut entry, 2)[0], "kill:a0:30");
+    entry.gone(&deleting(30, "101"), at(3));
+    assert_eq!(sync(&mut entry, 3), ["hasten:a0:2"]);
+}
+
+#[test]
+fn what_is_not_enforced_is_told_once() {
+    let mut value = pod_value();
+    value["spec"]["containers"][0]["securityContext"] =
+        json!({"readOnlyRootFilesystem": true, "privileged": true});
+    let mut entry = PodEntry::new(pod_of(value), at(0));
+    let warning = "warn:process runtime does not enforce privileged, readOnlyRootFilesystem";
+    assert_eq!(sync(&mut entry, 0), [warning, "setup"]);
+    entry.set_up_done(Err("no".to_owned()), at(1));
+    let again = sync(&mut entry, 10);
+    assert!(again.contains(&"setup".to_owned()), "{again:?}");
+    assert!(!again.iter().any(|w| w.starts_with("warn")), "{again:?}");
 }
 
 #[test]

@@ -1,0 +1,114 @@
+//! Service Cluster: who the members are.
+//!
+//! There is one, and it cannot be changed yet. Whatever etcd would answer a lone
+//! member without changing anything is answered so; the rest is Unimplemented,
+//! saying what is missing.
+
+use mvcc::Error;
+use proto::etcdserverpb::{self as pb, cluster_server::Cluster};
+use tonic::{Request, Response, Status};
+
+use crate::{RpcError, handle::Handle};
+
+const NO_CHANGES: &str = "etcdserver: member changes are not supported by this version";
+
+impl Handle {
+    fn members(&self) -> Vec<pb::Member> {
+        vec![pb::Member {
+            id: self.shared.ids.member,
+            name: self.shared.config.name.clone(),
+            peer_urls: self.shared.config.initial_advertise_peer_urls.clone(),
+            client_urls: self.shared.client_urls.get().cloned().unwrap_or_default(),
+            is_learner: false,
+        }]
+    }
+
+    fn must_be_member(&self, id: u64) -> Result<(), Status> {
+        match id == self.shared.ids.member {
+            true => Ok(()),
+            false => Err(refusal(Error::MemberNotFound)),
+        }
+    }
+}
+
+fn refusal(error: Error) -> Status {
+    RpcError::from(error).into()
+}
+
+// etcd leaves the revision of membership replies at zero.
+#[tonic::async_trait]
+impl Cluster for Handle {
+    async fn member_add(
+        &self,
+        request: Request<pb::MemberAddRequest>,
+    ) -> Result<Response<pb::MemberAddResponse>, Status> {
+        let urls = request.into_inner().peer_urls;
+        if urls.is_empty() || !urls.iter().all(|url| is_peer_url(url)) {
+            return Err(refusal(Error::MemberBadUrls));
+        }
+        let ours = &self.shared.config.initial_advertise_peer_urls;
+        if urls.iter().any(|url| ours.contains(url)) {
+            return Err(refusal(Error::PeerUrlExists));
+        }
+        Err(Status::unimplemented(NO_CHANGES))
+    }
+
+    /// Refuses: the last voter cannot go, for nobody would be left to agree on it
+    /// (etcd: RaftCluster.IsReadyToRemoveVotingMember).
+    async fn member_remove(
+        &self,
+        request: Request<pb::MemberRemoveRequest>,
+    ) -> Result<Response<pb::MemberRemoveResponse>, Status> {
+        self.must_be_member(request.into_inner().id)?;
+        Err(refusal(Error::NotEnoughStartedMembers))
+    }
+
+    async fn member_update(
+        &self,
+        request: Request<pb::MemberUpdateRequest>,
+    ) -> Result<Response<pb::MemberUpdateResponse>, Status> {
+        let request = request.into_inner();
+        self.must_be_member(request.id)?;
+        // The id is made of the peer URLs, so they stay what they were at first.
+        if request.peer_urls != self.shared.config.initial_advertise_peer_urls {
+            return Err(Status::unimplemented(NO_CHANGES));
+        }
+        Ok(Response::new(pb::MemberUpdateResponse {
+            header: self.header(0),
+            members: self.members(),
+        }))
+    }
+
+    async fn member_promote(
+        &self,
+        request: Request<pb::MemberPromoteRequest>,
+    ) -> Result<Response<pb::MemberPromoteResponse>, Status> {
+        self.must_be_member(request.into_inner().id)?;
+        Err(refusal(Error::MemberNotLearner))
+    }
+
+    async fn member_list(
+        &self,
+        request: Request<pb::MemberListRequest>,
+    ) -> Result<Response<pb::MemberListResponse>, Status> {
+        if request.into_inner().linearizable {
+            self.confirm_leadership().await?;
+        }
+        Ok(Response::new(pb::MemberListResponse {
+            header: self.header(0),
+            members: self.members(),
+        }))
+    }
+}
+
+/// Says whether etcd would take it for a peer URL (client/pkg/types, NewURLs): a
+/// scheme it knows, a host with a port, no path.
+fn is_peer_url(url: &str) -> bool {
+    let rest = ["http://", "https://", "unix://", "unixs://"]
+        .iter()
+        .find_map(|scheme| url.strip_prefix(scheme));
+    rest.and_then(|host| host.rsplit_once(':'))
+        .is_some_and(|(host, port)| {
+            !host.is_empty() && !port.is_empty() && port.bytes().all(|b| b.is_ascii_digit())
+        })
+}
