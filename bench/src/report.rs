@@ -17,7 +17,8 @@ pub(crate) struct Run {
     pub(crate) p50_us: u64,
     pub(crate) p99_us: u64,
     pub(crate) max_us: u64,
-    /// CPU the server used per pod brought up, its children left out.
+    /// CPU the server used for each pod brought up and taken down again, its
+    /// children left out.
     pub(crate) server_cpu_us_per_op: u64,
     pub(crate) server_rss_mb: u64,
 }

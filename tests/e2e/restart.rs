@@ -144,10 +144,23 @@ fn a_second_signal_does_not_wait_for_the_stubborn() {
     let mut cluster = Cluster::up(&kubectl);
     let k = cluster.client();
     let stubborn = "trap '' TERM; while :; do sleep 36022; done";
-    k.run_of(&["run", "stubborn", "--image=host", "--command", "--", "sh", "-c", stubborn]);
+    k.run_of(&[
+        "run",
+        "stubborn",
+        "--image=host",
+        "--command",
+        "--",
+        "sh",
+        "-c",
+        stubborn,
+    ]);
     until("the stubborn one", || {
         let phase = k.run("get pod stubborn -o jsonpath={.status.phase}");
-        if phase == "Running" { Ok(()) } else { Err(phase) }
+        if phase == "Running" {
+            Ok(())
+        } else {
+            Err(phase)
+        }
     });
     let pid = cluster.program.pid();
     let asked = std::time::Instant::now();
