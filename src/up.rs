@@ -14,6 +14,7 @@ use agent::{AgentOptions, RuntimeKind};
 use anyhow::{Context, bail};
 use apiserver::authn::UserInfo;
 use client::{Client, Transport};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
@@ -72,6 +73,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<()> {
 }
 
 async fn up(args: Args, started: Instant) -> anyhow::Result<()> {
+    let mut signals = Signals::listen()?;
     let data_dir = data_dir(args.data_dir.as_deref())?;
     let agent_options = agent_options(&args, &data_dir)?;
     agent::check(&agent_options)?;
@@ -97,11 +99,12 @@ async fn up(args: Args, started: Instant) -> anyhow::Result<()> {
     tokio::select! {
         ready = node => ready.context("the kubelet ended before its node was ready")?,
         ended = parts.any_ended() => return Err(ended),
+        () = signals.next() => return Ok(()),
     };
     announce(&kubeconfig, store.client_addr, started);
 
     let result = tokio::select! {
-        signal = asked_to_end() => signal,
+        () = signals.next() => Ok(()),
         ended = parts.any_ended() => Err(ended),
         () = store.wait() => Err(anyhow::anyhow!("the store stopped; its log says why")),
     };
@@ -109,7 +112,7 @@ async fn up(args: Args, started: Instant) -> anyhow::Result<()> {
     token.cancel();
     parts.all_ended().await;
     if !args.leave_pods && result.is_ok() {
-        stop_pods(&agent_options.root_dir).await?;
+        stop_pods(&agent_options.root_dir, &mut signals).await?;
     }
     api.shutdown().await;
     store.shutdown().await;
@@ -242,29 +245,41 @@ fn announce(kubeconfig: &Path, store: Option<SocketAddr>, started: Instant) {
 }
 
 /// Ends the pods' processes: gently, or at once when asked a second time.
-async fn stop_pods(root_dir: &Path) -> anyhow::Result<()> {
+async fn stop_pods(root_dir: &Path, signals: &mut Signals) -> anyhow::Result<()> {
     say::line("stopping the pods, each within its grace period; Ctrl-C again kills them");
     tokio::select! {
         stopped = agent::stop_all(root_dir, Duration::MAX) => {
             stopped?;
             return Ok(());
         }
-        asked = asked_to_end() => asked?,
+        () = signals.next() => {}
     }
     agent::stop_all(root_dir, Duration::ZERO).await?;
     Ok(())
 }
 
-/// Waits for a signal that asks the process to end.
-async fn asked_to_end() -> anyhow::Result<()> {
-    use tokio::signal::unix::{SignalKind, signal};
-    let mut terminate = signal(SignalKind::terminate()).context("cannot listen for SIGTERM")?;
-    let mut interrupt = signal(SignalKind::interrupt()).context("cannot listen for SIGINT")?;
-    tokio::select! {
-        _ = terminate.recv() => {}
-        _ = interrupt.recv() => {}
+/// The signals that ask the process to end. Listened to from the start to the
+/// end, so that none falls between two waits.
+struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl Signals {
+    fn listen() -> anyhow::Result<Self> {
+        Ok(Self {
+            terminate: signal(SignalKind::terminate()).context("cannot listen for SIGTERM")?,
+            interrupt: signal(SignalKind::interrupt()).context("cannot listen for SIGINT")?,
+        })
     }
-    Ok(())
+
+    /// Waits for the next one.
+    async fn next(&mut self) {
+        tokio::select! {
+            _ = self.terminate.recv() => {}
+            _ = self.interrupt.recv() => {}
+        }
+    }
 }
 
 /// The loops that run on top of the API.
