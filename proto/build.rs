@@ -2,10 +2,24 @@
 
 use std::error::Error;
 
+use prost::Message as _;
+
 #[allow(clippy::print_stdout)] // how a build script talks to cargo
 fn main() -> Result<(), Box<dyn Error>> {
     println!("cargo:rerun-if-changed=proto");
-    let files = protox::compile(["mvcc.proto", "rpc.proto"], ["proto"])?;
+    let files = protox::compile(
+        [
+            "auth.proto",
+            "lease.proto",
+            "mvcc.proto",
+            "rpc.proto",
+            "v3election.proto",
+            "v3lock.proto",
+        ],
+        ["proto"],
+    )?;
+    let out = std::path::PathBuf::from(std::env::var("OUT_DIR")?);
+    std::fs::write(out.join("descriptor_set.bin"), files.encode_to_vec())?;
     // `Bytes` fields share the receive buffer instead of being copied out of it.
     tonic_prost_build::configure()
         .bytes(".")

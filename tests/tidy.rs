@@ -50,6 +50,7 @@ const CRATES: &[Crate] = &[
     pure("meta", "machinery/meta", &[]),
     pure("mvcc", "kvstore/mvcc", &[]),
     pure("member", "kvstore/member", &["mvcc"]),
+    shell("bbolt", "kvstore/bbolt", &[]),
     pure("registry", "apiserver/registry", &["meta"]),
     pure("watchcache", "apiserver/watchcache", &["meta"]),
     pure("plan", "controllers/plan", &["meta"]),
@@ -60,7 +61,7 @@ const CRATES: &[Crate] = &[
     shell(
         "kvserver",
         "kvstore/server",
-        &["proto", "mvcc", "member", "disk"],
+        &["proto", "mvcc", "member", "disk", "bbolt"],
     ),
     shell(
         "apiserver",

@@ -9,6 +9,10 @@
 //! Deliberately absent: conversions to and from the store's own types. They
 //! live at the edge that needs them (`kvserver`, `apiserver`).
 
+/// All of it as a `FileDescriptorSet`, for who translates messages by their
+/// description (the JSON gateway).
+pub const DESCRIPTOR_SET: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/descriptor_set.bin"));
+
 /// The stored row and the change to it (package `mvccpb`).
 #[allow(
     missing_docs,
@@ -21,6 +25,30 @@ pub mod mvccpb {
     tonic::include_proto!("mvccpb");
 }
 
+/// Users, roles and permissions (package `authpb`).
+#[allow(
+    missing_docs,
+    unreachable_pub,
+    clippy::all,
+    clippy::large_futures,
+    clippy::too_many_lines
+)]
+pub mod authpb {
+    tonic::include_proto!("authpb");
+}
+
+/// A lease as etcd's database holds it (package `leasepb`).
+#[allow(
+    missing_docs,
+    unreachable_pub,
+    clippy::all,
+    clippy::large_futures,
+    clippy::too_many_lines
+)]
+pub mod leasepb {
+    tonic::include_proto!("leasepb");
+}
+
 /// The services and their messages (package `etcdserverpb`).
 #[allow(
     missing_docs,
@@ -31,4 +59,28 @@ pub mod mvccpb {
 )]
 pub mod etcdserverpb {
     tonic::include_proto!("etcdserverpb");
+}
+
+/// Locks (package `v3lockpb`).
+#[allow(
+    missing_docs,
+    unreachable_pub,
+    clippy::all,
+    clippy::large_futures,
+    clippy::too_many_lines
+)]
+pub mod v3lockpb {
+    tonic::include_proto!("v3lockpb");
+}
+
+/// Elections (package `v3electionpb`).
+#[allow(
+    missing_docs,
+    unreachable_pub,
+    clippy::all,
+    clippy::large_futures,
+    clippy::too_many_lines
+)]
+pub mod v3electionpb {
+    tonic::include_proto!("v3electionpb");
 }

@@ -17,8 +17,8 @@ impl Handle {
         vec![pb::Member {
             id: self.shared.ids.member,
             name: self.shared.config.name.clone(),
-            peer_urls: self.shared.config.initial_advertise_peer_urls.clone(),
-            client_urls: self.shared.client_urls.get().cloned().unwrap_or_default(),
+            peer_ur_ls: self.shared.config.initial_advertise_peer_urls.clone(),
+            client_ur_ls: self.shared.client_urls.get().cloned().unwrap_or_default(),
             is_learner: false,
         }]
     }
@@ -42,7 +42,7 @@ impl Cluster for Handle {
         &self,
         request: Request<pb::MemberAddRequest>,
     ) -> Result<Response<pb::MemberAddResponse>, Status> {
-        let urls = request.into_inner().peer_urls;
+        let urls = request.into_inner().peer_ur_ls;
         if urls.is_empty() || !urls.iter().all(|url| is_peer_url(url)) {
             return Err(refusal(Error::MemberBadUrls));
         }
@@ -70,7 +70,7 @@ impl Cluster for Handle {
         let request = request.into_inner();
         self.must_be_member(request.id)?;
         // The id is made of the peer URLs, so they stay what they were at first.
-        if request.peer_urls != self.shared.config.initial_advertise_peer_urls {
+        if request.peer_ur_ls != self.shared.config.initial_advertise_peer_urls {
             return Err(Status::unimplemented(NO_CHANGES));
         }
         Ok(Response::new(pb::MemberUpdateResponse {

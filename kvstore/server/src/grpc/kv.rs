@@ -8,6 +8,15 @@ use crate::{handle::Handle, rpc_error::RpcError};
 
 #[tonic::async_trait]
 impl Kv for Handle {
+    type RangeStreamStream = tokio_stream::Empty<Result<pb::RangeStreamResponse, Status>>;
+
+    async fn range_stream(
+        &self,
+        _request: Request<pb::RangeRequest>,
+    ) -> Result<Response<Self::RangeStreamStream>, Status> {
+        Err(Status::unimplemented("unknown method"))
+    }
+
     async fn range(
         &self,
         request: Request<pb::RangeRequest>,

@@ -10,6 +10,29 @@ use crate::{API_VERSION, STORAGE_VERSION, handle::Handle};
 
 #[tonic::async_trait]
 impl Maintenance for Handle {
+    type SnapshotStream = tokio_stream::Empty<Result<pb::SnapshotResponse, Status>>;
+
+    async fn hash(
+        &self,
+        _request: Request<pb::HashRequest>,
+    ) -> Result<Response<pb::HashResponse>, Status> {
+        Err(Status::unimplemented("unknown method"))
+    }
+
+    async fn snapshot(
+        &self,
+        _request: Request<pb::SnapshotRequest>,
+    ) -> Result<Response<Self::SnapshotStream>, Status> {
+        Err(Status::unimplemented("unknown method"))
+    }
+
+    async fn downgrade(
+        &self,
+        _request: Request<pb::DowngradeRequest>,
+    ) -> Result<Response<pb::DowngradeResponse>, Status> {
+        Err(Status::unimplemented("unknown method"))
+    }
+
     async fn alarm(
         &self,
         request: Request<pb::AlarmRequest>,
@@ -81,6 +104,7 @@ impl Maintenance for Handle {
             is_learner: false,
             storage_version: STORAGE_VERSION.to_owned(),
             db_size_quota: signed(self.shared.config.quota_backend_bytes),
+            downgrade_info: None,
         }))
     }
 

@@ -28,7 +28,7 @@ async fn membership_of_one() {
 
     let update = |id, peer_urls: &[String]| pb::MemberUpdateRequest {
         id,
-        peer_urls: peer_urls.to_vec(),
+        peer_ur_ls: peer_urls.to_vec(),
     };
     let other = ["http://10.0.0.9:2380".to_owned()];
     refused(cluster.member_update(update(7, &urls)).await, 5, NOT_FOUND);
@@ -38,10 +38,10 @@ async fn membership_of_one() {
         NO_CHANGES,
     );
     let same = cluster.member_update(update(id, &urls)).await.unwrap();
-    assert_eq!(same.into_inner().members[0].peer_urls, urls);
+    assert_eq!(same.into_inner().members[0].peer_ur_ls, urls);
 
     let add = |peer_urls: &[String]| pb::MemberAddRequest {
-        peer_urls: peer_urls.to_vec(),
+        peer_ur_ls: peer_urls.to_vec(),
         is_learner: false,
     };
     let bad = "etcdserver: given member URLs are invalid";

@@ -1,0 +1,3 @@
+//! Checks a store against what it promises, from outside.
+
+fn main() {}
