@@ -8,7 +8,7 @@ use mvcc::{
 };
 use rand::Rng as _;
 
-use crate::{rpc_error::RpcError, shared::Shared, watch::WatchStream};
+use crate::{auth::Caller, rpc_error::RpcError, shared::Shared, watch::WatchStream};
 
 /// Reaches a running member; clones are cheap and work on any runtime.
 ///
@@ -17,6 +17,8 @@ use crate::{rpc_error::RpcError, shared::Shared, watch::WatchStream};
 #[derive(Clone, Debug)]
 pub struct Handle {
     pub(crate) shared: Arc<Shared>,
+    /// Who calls; the process itself unless a request says otherwise.
+    pub(crate) caller: Caller,
 }
 
 /// How a member does, as Maintenance.Status tells it.
@@ -284,7 +286,7 @@ impl Handle {
     /// order, progress replies, and, at its end, a reply with `canceled` (and
     /// `compact_revision`, if history it needed is gone).
     pub fn watch(&self, create: WatchCreate) -> WatchStream {
-        WatchStream::open(&self.shared, create)
+        WatchStream::open(self, create)
     }
 
     /// Returns the term, for reply headers.

@@ -19,6 +19,7 @@
 //! Deliberately absent: what a command means (crate `mvcc`), the order of
 //! consensus (crate `member`), bytes on disk (crate `disk`), and, today, peers.
 
+mod auth;
 pub mod cli;
 mod config;
 mod core;
@@ -41,6 +42,7 @@ mod watch;
 pub use disk::check_usable;
 
 pub use crate::{
+    auth::PeerCertificate,
     config::{AutoCompaction, ClientTls, Config, StartError, WriteBehind},
     config::{QUOTA_BACKEND_BYTES, REQUEST_BYTES_MAX, TXN_OPS_MAX},
     handle::{Handle, LeaseTtl, Status},

@@ -13,6 +13,7 @@ use tokio::sync::oneshot;
 
 use crate::{
     API_VERSION,
+    auth::Caller,
     config::{Config, StartError},
     core::{Core, Parts},
     driver, edge,
@@ -151,7 +152,7 @@ fn run(config: Config, tell: oneshot::Sender<Result<Started, StartError>>) {
         dir,
     } = open;
     runtime.block_on(async {
-        let handle = Handle { shared: Arc::clone(&shared) };
+        let handle = Handle { shared: Arc::clone(&shared), caller: Caller::Internal };
         lead(&shared).await;
         let client_addrs: Vec<_> = listeners[..clients].iter().map(|(bound, _)| bound.addr).collect();
         let driver = tokio::spawn(driver::drive(Arc::clone(&shared)));

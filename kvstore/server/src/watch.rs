@@ -19,7 +19,7 @@ use futures::{Stream, StreamExt as _, stream::BoxStream};
 use mvcc::watch::{StreamId, WatchCreate, WatchReply};
 use tokio::sync::Notify;
 
-use crate::{fatal::fatal, shared::Shared};
+use crate::{fatal::fatal, handle::Handle};
 
 /// Events taken from the hub at a time. A revision is never split, so one reply
 /// may still be larger.
@@ -27,7 +27,8 @@ const EVENTS_PER_POLL: usize = 1_000;
 
 /// One client's stream: what may be asked of it.
 pub(crate) struct Session {
-    shared: Arc<Shared>,
+    /// The way in, as whoever opened the stream.
+    handle: Handle,
     stream: StreamId,
     signal: Arc<Notify>,
     closed: AtomicBool,
@@ -43,12 +44,12 @@ impl fmt::Debug for Session {
 
 impl Session {
     /// Opens a stream. On a member that has stopped it ends at once.
-    pub(crate) fn open(shared: &Arc<Shared>) -> Arc<Self> {
-        let opened = shared.with(|core| core.open_stream());
+    pub(crate) fn open(handle: &Handle) -> Arc<Self> {
+        let opened = handle.shared.with(|core| core.open_stream());
         let closed = AtomicBool::new(opened.is_err());
         let (stream, signal) = opened.unwrap_or_default();
         Arc::new(Self {
-            shared: Arc::clone(shared),
+            handle: handle.clone(),
             stream,
             signal,
             closed,
@@ -81,13 +82,14 @@ impl Session {
 
     fn ask(&self, f: impl FnOnce(&mut crate::core::Core, StreamId)) {
         // On a stopped member the stream is ending; nothing is left to ask.
-        let _stopped = self.shared.with(|core| f(core, self.stream));
+        let _stopped = self.handle.shared.with(|core| f(core, self.stream));
         self.signal.notify_one();
     }
 
     /// Takes what is ready; none at the end of the stream.
     fn poll(&self) -> Option<mvcc::watch::Polled> {
         let polled = self
+            .handle
             .shared
             .with(|core| core.hub.poll(self.stream, &core.machine, EVENTS_PER_POLL));
         match polled {
@@ -100,7 +102,10 @@ impl Session {
 
 impl Drop for Session {
     fn drop(&mut self) {
-        let _stopped = self.shared.with(|core| core.drop_stream(self.stream));
+        let _stopped = self
+            .handle
+            .shared
+            .with(|core| core.drop_stream(self.stream));
     }
 }
 
@@ -148,8 +153,8 @@ impl fmt::Debug for WatchStream {
 }
 
 impl WatchStream {
-    pub(crate) fn open(shared: &Arc<Shared>, create: WatchCreate) -> Self {
-        let session = Session::open(shared);
+    pub(crate) fn open(handle: &Handle, create: WatchCreate) -> Self {
+        let session = Session::open(handle);
         session.create(create);
         let replies = replies(Arc::clone(&session));
         Self {

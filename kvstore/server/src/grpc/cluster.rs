@@ -42,6 +42,7 @@ impl Cluster for Handle {
         &self,
         request: Request<pb::MemberAddRequest>,
     ) -> Result<Response<pb::MemberAddResponse>, Status> {
+        self.for_caller(&request).check_root()?;
         let urls = request.into_inner().peer_ur_ls;
         if urls.is_empty() || !urls.iter().all(|url| is_peer_url(url)) {
             return Err(refusal(Error::MemberBadUrls));
@@ -59,6 +60,7 @@ impl Cluster for Handle {
         &self,
         request: Request<pb::MemberRemoveRequest>,
     ) -> Result<Response<pb::MemberRemoveResponse>, Status> {
+        self.for_caller(&request).check_root()?;
         self.must_be_member(request.into_inner().id)?;
         Err(refusal(Error::NotEnoughStartedMembers))
     }
@@ -67,6 +69,7 @@ impl Cluster for Handle {
         &self,
         request: Request<pb::MemberUpdateRequest>,
     ) -> Result<Response<pb::MemberUpdateResponse>, Status> {
+        self.for_caller(&request).check_root()?;
         let request = request.into_inner();
         self.must_be_member(request.id)?;
         // The id is made of the peer URLs, so they stay what they were at first.
@@ -83,6 +86,7 @@ impl Cluster for Handle {
         &self,
         request: Request<pb::MemberPromoteRequest>,
     ) -> Result<Response<pb::MemberPromoteResponse>, Status> {
+        self.for_caller(&request).check_root()?;
         self.must_be_member(request.into_inner().id)?;
         Err(refusal(Error::MemberNotLearner))
     }
@@ -91,6 +95,7 @@ impl Cluster for Handle {
         &self,
         request: Request<pb::MemberListRequest>,
     ) -> Result<Response<pb::MemberListResponse>, Status> {
+        self.for_caller(&request).check_user()?;
         if request.into_inner().linearizable {
             self.confirm_leadership().await?;
         }

@@ -21,8 +21,9 @@ impl Kv for Handle {
         &self,
         request: Request<pb::RangeRequest>,
     ) -> Result<Response<pb::RangeResponse>, Status> {
+        let this = self.for_caller(&request);
         let request = convert::range(request.into_inner()).map_err(RpcError::from)?;
-        let reply = Handle::range(self, request).await?;
+        let reply = Handle::range(&this, request).await?;
         let header = self.header(reply.revision);
         Ok(Response::new(convert::range_reply(reply, header)))
     }
@@ -31,7 +32,8 @@ impl Kv for Handle {
         &self,
         request: Request<pb::PutRequest>,
     ) -> Result<Response<pb::PutResponse>, Status> {
-        let reply = Handle::put(self, convert::put(request.into_inner())).await?;
+        let this = self.for_caller(&request);
+        let reply = Handle::put(&this, convert::put(request.into_inner())).await?;
         let header = self.header(reply.revision);
         Ok(Response::new(convert::put_reply(reply, header)))
     }
@@ -40,7 +42,9 @@ impl Kv for Handle {
         &self,
         request: Request<pb::DeleteRangeRequest>,
     ) -> Result<Response<pb::DeleteRangeResponse>, Status> {
-        let reply = Handle::delete_range(self, convert::delete_range(request.into_inner())).await?;
+        let this = self.for_caller(&request);
+        let request = convert::delete_range(request.into_inner());
+        let reply = Handle::delete_range(&this, request).await?;
         let header = self.header(reply.revision);
         Ok(Response::new(convert::delete_reply(reply, header)))
     }
@@ -49,9 +53,10 @@ impl Kv for Handle {
         &self,
         request: Request<pb::TxnRequest>,
     ) -> Result<Response<pb::TxnResponse>, Status> {
+        let this = self.for_caller(&request);
         let max_ops = self.shared.config.max_txn_ops;
         let request = convert::txn(request.into_inner(), max_ops).map_err(RpcError::from)?;
-        let reply = Handle::txn(self, request).await?;
+        let reply = Handle::txn(&this, request).await?;
         let header = self.header(reply.revision);
         Ok(Response::new(convert::txn_reply(reply, header)))
     }
@@ -60,8 +65,9 @@ impl Kv for Handle {
         &self,
         request: Request<pb::CompactionRequest>,
     ) -> Result<Response<pb::CompactionResponse>, Status> {
+        let this = self.for_caller(&request);
         let pb::CompactionRequest { revision, physical } = request.into_inner();
-        let reply = Handle::compact(self, mvcc::CompactRequest { revision, physical }).await?;
+        let reply = Handle::compact(&this, mvcc::CompactRequest { revision, physical }).await?;
         Ok(Response::new(pb::CompactionResponse {
             header: self.header(reply.revision),
         }))

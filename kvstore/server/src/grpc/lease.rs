@@ -12,8 +12,9 @@ impl Lease for Handle {
         &self,
         request: Request<pb::LeaseGrantRequest>,
     ) -> Result<Response<pb::LeaseGrantResponse>, Status> {
+        let this = self.for_caller(&request);
         let pb::LeaseGrantRequest { ttl, id } = request.into_inner();
-        let reply = Handle::lease_grant(self, mvcc::LeaseGrantRequest { id, ttl }).await?;
+        let reply = Handle::lease_grant(&this, mvcc::LeaseGrantRequest { id, ttl }).await?;
         Ok(Response::new(pb::LeaseGrantResponse {
             header: self.header(reply.revision),
             id: reply.id,
@@ -26,8 +27,9 @@ impl Lease for Handle {
         &self,
         request: Request<pb::LeaseRevokeRequest>,
     ) -> Result<Response<pb::LeaseRevokeResponse>, Status> {
+        let this = self.for_caller(&request);
         let id = request.into_inner().id;
-        let reply = Handle::lease_revoke(self, mvcc::LeaseRevokeRequest { id }).await?;
+        let reply = Handle::lease_revoke(&this, mvcc::LeaseRevokeRequest { id }).await?;
         Ok(Response::new(pb::LeaseRevokeResponse {
             header: self.header(reply.revision),
         }))
@@ -39,7 +41,7 @@ impl Lease for Handle {
         &self,
         request: Request<Streaming<pb::LeaseKeepAliveRequest>>,
     ) -> Result<Response<Self::LeaseKeepAliveStream>, Status> {
-        let handle = self.clone();
+        let handle = self.for_caller(&request);
         // Answered one after the other, so a client that does not read its answers
         // is not read from either.
         let replies = request.into_inner().then(move |request| {
@@ -62,8 +64,9 @@ impl Lease for Handle {
         &self,
         request: Request<pb::LeaseTimeToLiveRequest>,
     ) -> Result<Response<pb::LeaseTimeToLiveResponse>, Status> {
+        let this = self.for_caller(&request);
         let pb::LeaseTimeToLiveRequest { id, keys } = request.into_inner();
-        let found = Handle::lease_time_to_live(self, id, keys).await?;
+        let found = Handle::lease_time_to_live(&this, id, keys).await?;
         Ok(Response::new(pb::LeaseTimeToLiveResponse {
             header: self.header(self.revision()),
             id,
@@ -75,9 +78,9 @@ impl Lease for Handle {
 
     async fn lease_leases(
         &self,
-        _request: Request<pb::LeaseLeasesRequest>,
+        request: Request<pb::LeaseLeasesRequest>,
     ) -> Result<Response<pb::LeaseLeasesResponse>, Status> {
-        let leases = self.leases().await?;
+        let leases = self.for_caller(&request).leases().await?;
         Ok(Response::new(pb::LeaseLeasesResponse {
             header: self.header(self.revision()),
             leases: leases

@@ -14,22 +14,25 @@ impl Maintenance for Handle {
 
     async fn hash(
         &self,
-        _request: Request<pb::HashRequest>,
+        request: Request<pb::HashRequest>,
     ) -> Result<Response<pb::HashResponse>, Status> {
+        self.for_caller(&request).check_root()?;
         Err(Status::unimplemented("unknown method"))
     }
 
     async fn snapshot(
         &self,
-        _request: Request<pb::SnapshotRequest>,
+        request: Request<pb::SnapshotRequest>,
     ) -> Result<Response<Self::SnapshotStream>, Status> {
+        self.for_caller(&request).check_root()?;
         Err(Status::unimplemented("unknown method"))
     }
 
     async fn downgrade(
         &self,
-        _request: Request<pb::DowngradeRequest>,
+        request: Request<pb::DowngradeRequest>,
     ) -> Result<Response<pb::DowngradeResponse>, Status> {
+        self.for_caller(&request).check_root()?;
         Err(Status::unimplemented("unknown method"))
     }
 
@@ -37,12 +40,17 @@ impl Maintenance for Handle {
         &self,
         request: Request<pb::AlarmRequest>,
     ) -> Result<Response<pb::AlarmResponse>, Status> {
+        let this = self.for_caller(&request);
         let request = request.into_inner();
+        match request.action() {
+            AlarmAction::Get => this.check_user()?,
+            AlarmAction::Activate | AlarmAction::Deactivate => this.check_root()?,
+        }
         let kind = AlarmKind::from_i32(request.alarm);
         let alarms = match (request.action(), kind) {
-            (AlarmAction::Get, kind) => self.alarms(kind)?,
+            (AlarmAction::Get, kind) => this.alarms(kind)?,
             (AlarmAction::Activate, Some(kind)) => {
-                self.set_alarm(
+                this.set_alarm(
                     Alarm {
                         member: request.member_id,
                         kind,
@@ -52,7 +60,7 @@ impl Maintenance for Handle {
                 .await?
             }
             (AlarmAction::Deactivate, Some(kind)) => {
-                self.set_alarm(
+                this.set_alarm(
                     Alarm {
                         member: request.member_id,
                         kind,
@@ -76,8 +84,9 @@ impl Maintenance for Handle {
 
     async fn status(
         &self,
-        _request: Request<pb::StatusRequest>,
+        request: Request<pb::StatusRequest>,
     ) -> Result<Response<pb::StatusResponse>, Status> {
+        self.for_caller(&request).check_user()?;
         let status = Handle::status(self)?;
         let mut errors = Vec::new();
         if status.leader == 0 {
@@ -112,8 +121,9 @@ impl Maintenance for Handle {
     /// when the engine reuses or drops its segments. etcd sends no header either.
     async fn defragment(
         &self,
-        _request: Request<pb::DefragmentRequest>,
+        request: Request<pb::DefragmentRequest>,
     ) -> Result<Response<pb::DefragmentResponse>, Status> {
+        self.for_caller(&request).check_root()?;
         let end = self.shared.with(|core| core.compaction_end())?;
         self.shared.wake.notify_one();
         let ended = end.await;
@@ -125,6 +135,7 @@ impl Maintenance for Handle {
         &self,
         request: Request<pb::HashKvRequest>,
     ) -> Result<Response<pb::HashKvResponse>, Status> {
+        self.for_caller(&request).check_root()?;
         let found = Handle::hash_kv(self, request.into_inner().revision)?;
         Ok(Response::new(pb::HashKvResponse {
             header: self.header(self.revision()),
@@ -140,6 +151,7 @@ impl Maintenance for Handle {
         &self,
         request: Request<pb::MoveLeaderRequest>,
     ) -> Result<Response<pb::MoveLeaderResponse>, Status> {
+        self.for_caller(&request).check_root()?;
         let status = Handle::status(self)?;
         if status.leader != self.shared.ids.member {
             return Err(crate::RpcError::from(mvcc::Error::NotLeader).into());

@@ -34,7 +34,8 @@ impl StreamingService<pb::WatchRequest> for Watch {
     type Future = std::future::Ready<Result<Response<Self::ResponseStream>, Status>>;
 
     fn call(&mut self, request: Request<Streaming<pb::WatchRequest>>) -> Self::Future {
-        let session = Session::open(&self.0.shared);
+        let handle = self.0.for_caller(&request);
+        let session = Session::open(&handle);
         let stop = self.0.shared.stop.clone();
         tokio::spawn(follow(Arc::clone(&session), request.into_inner()));
         let header = self.0.header(0).unwrap_or_default();
