@@ -2,7 +2,8 @@
 //! between members.
 //!
 //! ```text
-//! version(1) id(8, big endian) command
+//! version(1) id(8, big endian) [identity] command
+//! identity = user revision             in version 2 only
 //! command  = tag fields...            numbers are varints, signed ones zigzag
 //! bytes    = length bytes
 //! list     = count items...
@@ -15,6 +16,7 @@
 use bytes::{BufMut, Bytes, BytesMut};
 use thiserror::Error as ThisError;
 
+use crate::auth::{Identity, auth_command, name, put_auth_command};
 use crate::command::{
     Alarm, AlarmKind, Command, CompactRequest, Compare, CompareResult, CompareTarget,
     DeleteRangeRequest, LeaseCheckpointRequest, LeaseGrantRequest, LeaseRevokeRequest, Proposal,
@@ -26,13 +28,17 @@ use crate::wire::{Reader, WireError, put_bytes, put_i64, put_u64};
 /// most `--max-txn-ops` (128) deep, since each level spends an operation.
 pub const TXN_DEPTH_MAX: usize = 128;
 
+/// The form without an identity: what a member proposes itself, and every proposal
+/// of builds that knew no users.
 const VERSION: u8 = 1;
+/// The form of what a client asked for.
+const VERSION_IDENTITY: u8 = 2;
 
 /// Says why bytes are not a proposal.
 #[derive(Debug, Clone, PartialEq, Eq, ThisError)]
 pub enum CodecError {
     /// The first byte names a form this build does not know.
-    #[error("proposal has format version {0}, this build reads 1")]
+    #[error("proposal has format version {0}, this build reads 1 and 2")]
     Version(u8),
     /// The bytes end inside a field, or a length points past the end.
     #[error("proposal ends early")]
@@ -54,6 +60,9 @@ pub enum CodecError {
     /// Transactions nest deeper than the limit.
     #[error("proposal nests transactions deeper than {0}")]
     TooDeep(usize),
+    /// A name is not UTF-8.
+    #[error("proposal names a {0} in no text")]
+    NotText(&'static str),
 }
 
 impl From<WireError> for CodecError {
@@ -71,8 +80,18 @@ impl Proposal {
     /// Encodes the proposal.
     pub fn encode(&self) -> Bytes {
         let mut out = BytesMut::with_capacity(size_hint(&self.command));
-        out.put_u8(VERSION);
-        out.put_u64(self.id);
+        match &self.identity {
+            None => {
+                out.put_u8(VERSION);
+                out.put_u64(self.id);
+            }
+            Some(identity) => {
+                out.put_u8(VERSION_IDENTITY);
+                out.put_u64(self.id);
+                put_bytes(&mut out, identity.user.as_bytes());
+                put_u64(&mut out, identity.revision);
+            }
+        }
         put_command(&mut out, &self.command);
         out.freeze()
     }
@@ -83,13 +102,21 @@ impl Proposal {
     pub fn decode(bytes: Bytes) -> Result<Proposal> {
         let mut r = Reader::new(bytes);
         let version = r.u8()?;
-        if version != VERSION {
+        if version != VERSION && version != VERSION_IDENTITY {
             return Err(CodecError::Version(version));
         }
         let id = r.be64()?;
+        let identity = match version {
+            VERSION_IDENTITY => Some(Identity::new(name(&mut r, "user")?, r.u64()?)),
+            _ => None,
+        };
         let command = command(&mut r)?;
         match r.remaining() {
-            0 => Ok(Proposal { id, command }),
+            0 => Ok(Proposal {
+                id,
+                identity,
+                command,
+            }),
             n => Err(CodecError::Trailing(n)),
         }
     }
@@ -145,6 +172,10 @@ fn put_command(out: &mut BytesMut, c: &Command) {
         }
         Command::AlarmActivate(a) => put_alarm(out, 8, a),
         Command::AlarmDeactivate(a) => put_alarm(out, 9, a),
+        Command::Auth(a) => {
+            out.put_u8(10);
+            put_auth_command(out, a);
+        }
     }
 }
 
@@ -167,6 +198,7 @@ fn command(r: &mut Reader) -> Result<Command> {
         }),
         8 => Command::AlarmActivate(alarm(r)?),
         9 => Command::AlarmDeactivate(alarm(r)?),
+        10 => Command::Auth(auth_command(r)?),
         tag => return Err(unknown("command", u64::from(tag))),
     })
 }
@@ -390,7 +422,7 @@ fn list<T>(r: &mut Reader, mut item: impl FnMut(&mut Reader) -> Result<T>) -> Re
     Ok(out)
 }
 
-fn flag(r: &mut Reader) -> Result<bool> {
+pub(crate) fn flag(r: &mut Reader) -> Result<bool> {
     Ok(flags(r, 1)? == 1)
 }
 
@@ -402,7 +434,7 @@ fn flags(r: &mut Reader, known: u8) -> Result<u8> {
     Ok(f)
 }
 
-fn unknown(what: &'static str, value: u64) -> CodecError {
+pub(crate) fn unknown(what: &'static str, value: u64) -> CodecError {
     CodecError::Unknown { what, value }
 }
 

@@ -6,6 +6,8 @@
 
 use bytes::Bytes;
 
+use crate::auth::{AuthCommand, Identity};
+
 /// Names the server-chosen or client-chosen number of a lease; 0 is "no lease".
 pub type LeaseId = i64;
 
@@ -314,6 +316,8 @@ pub enum Command {
     AlarmActivate(Alarm),
     /// Clears an alarm.
     AlarmDeactivate(Alarm),
+    /// Changes users, roles, or whether callers are checked.
+    Auth(AuthCommand),
 }
 
 impl Command {
@@ -329,7 +333,8 @@ impl Command {
             | Self::LeaseRevoke(_)
             | Self::LeaseCheckpoint(_)
             | Self::AlarmActivate(_)
-            | Self::AlarmDeactivate(_) => 0,
+            | Self::AlarmDeactivate(_)
+            | Self::Auth(_) => 0,
         }
     }
 }
@@ -362,6 +367,9 @@ fn txn_cost(t: &TxnRequest) -> u64 {
 pub struct Proposal {
     /// Unique over the cluster's life; 0 opts out of de-duplication.
     pub id: u64,
+    /// Who asked for it, if callers are checked. `None` is the member itself and
+    /// what embeds it, which may do everything.
+    pub identity: Option<Identity>,
     /// What to do.
     pub command: Command,
 }

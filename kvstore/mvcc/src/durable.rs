@@ -7,6 +7,7 @@
 
 use bytes::{BufMut, Bytes, BytesMut};
 
+use crate::auth::AuthStore;
 use crate::backend::{Backend, BackendError, WriteBack};
 use crate::block::{Block, parse_row_key};
 use crate::command::{Alarm, AlarmKind};
@@ -159,6 +160,7 @@ impl StateMachine {
             index: KeyIndex::new(),
             lessor: Lessor::default(),
             alarms: Default::default(),
+            auth: AuthStore::default(),
             meta: Default::default(),
             dedupe: Dedupe::default(),
             revision: durable.revision,
@@ -176,6 +178,7 @@ impl StateMachine {
         };
         machine.restore_rows()?;
         machine.dedupe.restored(ids)?;
+        machine.auth.restored();
         machine.attach_leases();
         Ok(machine)
     }
@@ -189,6 +192,7 @@ impl StateMachine {
             lessor: &mut self.lessor,
             dedupe: &mut self.dedupe,
             alarms: &mut self.alarms,
+            auth: &mut self.auth,
             meta: &mut self.meta,
             compacted: self.compacted,
             revision: self.revision,
@@ -227,6 +231,7 @@ struct Parts<'a> {
     lessor: &'a mut Lessor,
     dedupe: &'a mut Dedupe,
     alarms: &'a mut std::collections::BTreeSet<Alarm>,
+    auth: &'a mut AuthStore,
     meta: &'a mut std::collections::BTreeMap<String, Bytes>,
     compacted: i64,
     revision: i64,
@@ -244,6 +249,7 @@ impl Parts<'_> {
             Some(b'b') => self.restore_block(key, row, loaded),
             Some(b'l') => self.lessor.restore_row(key, row),
             Some(b'd') => self.dedupe.restore_row(key, &row),
+            Some(b'u' | b'r' | b'w') => self.auth.restore_row(key, row),
             Some(b'a') => {
                 let alarm = parse_alarm_key(key)
                     .ok_or_else(|| BackendError::corrupt(key, "not an alarm"))?;

@@ -24,6 +24,7 @@
 //!
 //! Deliberately absent: consensus, I/O, wire formats of clients, Kubernetes.
 
+pub mod auth;
 pub mod backend;
 mod block;
 pub mod check;
@@ -47,6 +48,10 @@ pub mod watch;
 mod wire;
 mod write;
 
+pub use auth::{
+    Access, AuthCommand, AuthImage, AuthStore, Identity, Permission, PermissionKind, Role, Secret,
+    User,
+};
 pub use backend::{Backend, BackendError, MemoryBackend, WriteBack};
 pub use codec::CodecError;
 pub use command::{
@@ -59,6 +64,6 @@ pub use hash::KvHash;
 pub use lessor::LEASE_TTL_MAX;
 pub use machine::{CompactStep, Config, LeaseStatus, Renewed, StateMachine};
 pub use response::{
-    AlarmReply, Applied, CompactReply, DeleteReply, Event, EventKind, KeyValue, LeaseGrantReply,
-    LeaseReply, PutReply, RangeReply, Reply, ResponseOp, TxnReply,
+    AlarmReply, Applied, AuthReply, CompactReply, DeleteReply, Event, EventKind, KeyValue,
+    LeaseGrantReply, LeaseReply, PutReply, RangeReply, Reply, ResponseOp, TxnReply,
 };

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
+use crate::auth::{AuthCommand, AuthStore};
 use crate::backend::BackendError;
 use crate::command::{
     Alarm, AlarmKind, Command, LeaseCheckpointRequest, LeaseGrantRequest, LeaseId, Proposal,
@@ -18,7 +19,9 @@ use crate::durable::{Delta, Flight, alarm_key, meta_key};
 use crate::error::Error;
 use crate::key_index::KeyIndex;
 use crate::lessor::{self, Lessor};
-use crate::response::{AlarmReply, Applied, CompactReply, LeaseGrantReply, LeaseReply, Reply};
+use crate::response::{
+    AlarmReply, Applied, AuthReply, CompactReply, LeaseGrantReply, LeaseReply, Reply,
+};
 use crate::values::Values;
 use crate::write::Write;
 
@@ -91,6 +94,7 @@ pub struct StateMachine {
     pub(crate) values: Values,
     pub(crate) lessor: Lessor,
     pub(crate) alarms: BTreeSet<Alarm>,
+    pub(crate) auth: AuthStore,
     pub(crate) meta: BTreeMap<String, Bytes>,
     pub(crate) dedupe: Dedupe,
     pub(crate) revision: i64,
@@ -130,7 +134,7 @@ impl StateMachine {
         let id = proposal.id;
         let mut events = Vec::new();
         let result = match self.dedupe.admit(id, index) {
-            true => self.run(index, &proposal.command, &mut events),
+            true => self.run(index, &proposal, &mut events),
             false => Err(Error::DuplicateProposal),
         };
         if let Err(Error::Storage(e)) = result {
@@ -144,8 +148,17 @@ impl StateMachine {
         })
     }
 
-    fn run(&mut self, index: u64, command: &Command, events: &mut Events) -> Result<Reply, Error> {
+    fn run(
+        &mut self,
+        index: u64,
+        proposal: &Proposal,
+        events: &mut Events,
+    ) -> Result<Reply, Error> {
+        let command = &proposal.command;
         self.check_alarms(command)?;
+        if let Some(who) = &proposal.identity {
+            self.check_command(who, command)?;
+        }
         match command {
             Command::Put(r) => {
                 Write::check_put(self, r)?;
@@ -173,6 +186,7 @@ impl StateMachine {
             Command::LeaseCheckpoint(r) => Ok(Reply::LeaseCheckpoint(self.checkpoint(index, r))),
             Command::AlarmActivate(a) => Ok(Reply::Alarm(self.activate(index, *a))),
             Command::AlarmDeactivate(a) => Ok(Reply::Alarm(self.deactivate(index, *a))),
+            Command::Auth(c) => self.change_auth(index, c).map(Reply::Auth),
         }
     }
 
@@ -189,14 +203,14 @@ impl StateMachine {
     }
 
     /// Refuses what an alarm forbids: everything that may grow the store under
-    /// NOSPACE, everything under CORRUPT (etcd `apply/uber_apply.go`).
+    /// NOSPACE, everything about keys under CORRUPT (etcd `apply/uber_apply.go`).
     fn check_alarms(&self, command: &Command) -> Result<(), Error> {
         if self.alarms.is_empty() {
             return Ok(());
         }
         let about_alarms = matches!(
             command,
-            Command::AlarmActivate(_) | Command::AlarmDeactivate(_)
+            Command::AlarmActivate(_) | Command::AlarmDeactivate(_) | Command::Auth(_)
         );
         if self.has_alarm(AlarmKind::Corrupt) && !about_alarms {
             return Err(Error::Corrupt);
@@ -236,6 +250,18 @@ impl StateMachine {
     fn save_lease(&mut self, index: u64, id: LeaseId) {
         let row = (lessor::row_key(id), self.lessor.row(id));
         self.pending.push_back((index, Delta::Row(row.0, row.1)));
+    }
+
+    fn change_auth(&mut self, index: u64, c: &AuthCommand) -> Result<AuthReply, Error> {
+        for row in self.auth.apply(c)? {
+            let (key, row) = self.auth.keyed_row(&row);
+            self.pending.push_back((index, Delta::Row(key, row)));
+        }
+        Ok(AuthReply {
+            revision: self.revision,
+            auth_revision: self.auth.revision(),
+            index,
+        })
     }
 
     fn activate(&mut self, index: u64, alarm: Alarm) -> AlarmReply {

@@ -116,6 +116,17 @@ pub struct AlarmReply {
     pub alarms: Vec<Alarm>,
 }
 
+/// Answers a change of users, roles or the switch.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct AuthReply {
+    /// The header's revision.
+    pub revision: i64,
+    /// The auth revision afterwards.
+    pub auth_revision: u64,
+    /// The index of the log entry: the part of a token that makes it unlike any other.
+    pub index: u64,
+}
+
 /// Answers a command.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Reply {
@@ -135,6 +146,8 @@ pub enum Reply {
     LeaseCheckpoint(LeaseReply),
     /// To `AlarmActivate` and `AlarmDeactivate`.
     Alarm(AlarmReply),
+    /// To `Auth`.
+    Auth(AuthReply),
 }
 
 /// Is what came of applying one log entry.

@@ -341,7 +341,12 @@ impl Handle {
     async fn propose(&self, command: Command) -> Result<Reply, RpcError> {
         let cost = command.quota_cost();
         let id = self.shared.next_proposal_id();
-        let data = Proposal { id, command }.encode();
+        let data = Proposal {
+            id,
+            identity: None,
+            command,
+        }
+        .encode();
         if data.len() > self.shared.config.max_request_bytes {
             return Err(Error::RequestTooLarge.into());
         }

@@ -164,7 +164,8 @@ impl Metrics {
             Command::LeaseRevoke(_) => &self.lease_revoked,
             Command::LeaseCheckpoint(_)
             | Command::AlarmActivate(_)
-            | Command::AlarmDeactivate(_) => &self.other,
+            | Command::AlarmDeactivate(_)
+            | Command::Auth(_) => &self.other,
         };
         counter.clone()
     }

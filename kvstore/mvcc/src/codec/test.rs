@@ -4,6 +4,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 
 use super::*;
+use crate::auth::{AuthCommand, Permission, PermissionKind, Secret};
 
 fn bytes() -> impl Strategy<Value = Bytes> {
     vec(any::<u8>(), 0..40).prop_map(Bytes::from)
@@ -104,6 +105,48 @@ fn a_txn() -> impl Strategy<Value = TxnRequest> {
     )
 }
 
+fn an_identity() -> impl Strategy<Value = Option<Identity>> {
+    prop::option::of((".{0,9}", any::<u64>()).prop_map(|(user, n)| Identity::new(user, n)))
+}
+
+fn an_auth_command() -> impl Strategy<Value = AuthCommand> {
+    let permission = (0..3, bytes(), bytes()).prop_map(|(kind, key, range_end)| Permission {
+        kind: PermissionKind::from_i32(kind).unwrap(),
+        key,
+        range_end,
+    });
+    let name = || ".{0,9}";
+    let secret = || bytes().prop_map(Secret::new);
+    prop_oneof![
+        Just(AuthCommand::Enable),
+        Just(AuthCommand::Disable),
+        (name(), secret()).prop_map(|(user, token)| AuthCommand::Authenticate { user, token }),
+        (name(), secret(), any::<bool>()).prop_map(|(name, password, no_password)| {
+            AuthCommand::UserAdd {
+                name,
+                password,
+                no_password,
+            }
+        }),
+        name().prop_map(|name| AuthCommand::UserDelete { name }),
+        (name(), secret())
+            .prop_map(|(name, password)| AuthCommand::UserChangePassword { name, password }),
+        (name(), name()).prop_map(|(user, role)| AuthCommand::UserGrantRole { user, role }),
+        (name(), name()).prop_map(|(user, role)| AuthCommand::UserRevokeRole { user, role }),
+        name().prop_map(|name| AuthCommand::RoleAdd { name }),
+        name().prop_map(|name| AuthCommand::RoleDelete { name }),
+        (name(), prop::option::of(permission))
+            .prop_map(|(role, permission)| AuthCommand::RoleGrantPermission { role, permission }),
+        (name(), bytes(), bytes()).prop_map(|(role, key, range_end)| {
+            AuthCommand::RoleRevokePermission {
+                role,
+                key,
+                range_end,
+            }
+        }),
+    ]
+}
+
 fn a_command() -> impl Strategy<Value = Command> {
     let alarm = (any::<u64>(), 1..3).prop_map(|(member, kind)| Alarm {
         member,
@@ -124,34 +167,35 @@ fn a_command() -> impl Strategy<Value = Command> {
         )),
         alarm.clone().prop_map(Command::AlarmActivate),
         alarm.prop_map(Command::AlarmDeactivate),
+        an_auth_command().prop_map(Command::Auth),
     ]
 }
 
 proptest! {
     #[test]
-    fn a_proposal_survives(id in any::<u64>(), command in a_command()) {
-        let p = Proposal { id, command };
+    fn a_proposal_survives(id in any::<u64>(), identity in an_identity(), command in a_command()) {
+        let p = Proposal { id, identity, command };
         prop_assert_eq!(Proposal::decode(p.encode()), Ok(p));
     }
 
     #[test]
-    fn a_prefix_is_refused(command in a_command(), cut in any::<prop::sample::Index>()) {
-        let whole = Proposal { id: 1, command }.encode();
+    fn a_prefix_is_refused(identity in an_identity(), command in a_command(), cut in any::<prop::sample::Index>()) {
+        let whole = Proposal { id: 1, identity, command }.encode();
         let part = whole.slice(..cut.index(whole.len()));
         prop_assert!(Proposal::decode(part).is_err());
     }
 
     #[test]
-    fn a_changed_byte_never_panics(command in a_command(), at in any::<prop::sample::Index>(), b in any::<u8>()) {
-        let mut raw = Proposal { id: 1, command }.encode().to_vec();
+    fn a_changed_byte_never_panics(identity in an_identity(), command in a_command(), at in any::<prop::sample::Index>(), b in any::<u8>()) {
+        let mut raw = Proposal { id: 1, identity, command }.encode().to_vec();
         let at = at.index(raw.len());
         raw[at] = b;
         let _ = Proposal::decode(Bytes::from(raw));
     }
 
     #[test]
-    fn noise_never_panics(mut raw in vec(any::<u8>(), 0..200)) {
-        if let Some(b) = raw.first_mut() { *b = VERSION; }
+    fn noise_never_panics(mut raw in vec(any::<u8>(), 0..200), with_identity in any::<bool>()) {
+        if let Some(b) = raw.first_mut() { *b = VERSION + u8::from(with_identity); }
         let _ = Proposal::decode(Bytes::from(raw));
     }
 }
@@ -168,6 +212,7 @@ fn nesting_beyond_the_limit_is_refused() {
         }
         Proposal {
             id: 1,
+            identity: None,
             command: Command::Txn(t),
         }
     };
@@ -190,10 +235,36 @@ fn a_huge_count_is_refused_without_memory() {
     assert_eq!(Proposal::decode(raw.freeze()), Err(CodecError::Truncated));
 }
 
+/// What a build without users wrote still means what it meant.
+#[test]
+fn the_first_form_is_read() {
+    let raw = Bytes::from_static(&[1, 0, 0, 0, 0, 0, 0, 0, 9, 6, 14]);
+    let p = Proposal {
+        id: 9,
+        identity: None,
+        command: Command::LeaseRevoke(LeaseRevokeRequest { id: 7 }),
+    };
+    assert_eq!(Proposal::decode(raw.clone()), Ok(p.clone()));
+    assert_eq!(p.encode(), raw);
+}
+
+#[test]
+fn a_name_that_is_no_text_is_refused() {
+    let mut raw = BytesMut::new();
+    raw.put_u8(VERSION_IDENTITY);
+    raw.put_u64(1);
+    put_bytes(&mut raw, &[0xff]);
+    assert_eq!(
+        Proposal::decode(raw.freeze()),
+        Err(CodecError::NotText("user"))
+    );
+}
+
 #[test]
 fn keys_and_values_are_not_copied() {
     let p = Proposal {
         id: 1,
+        identity: None,
         command: Command::Put(PutRequest {
             key: Bytes::from_static(b"key"),
             value: Bytes::from(vec![7; 1000]),

@@ -269,6 +269,7 @@ fn damage_in_the_tree_is_refused() {
                 1,
                 Proposal {
                     id: n,
+                    identity: None,
                     command: Command::Put(put),
                 },
             )

@@ -7,6 +7,7 @@
 //! A write goes through the codec, `apply` and the hub, as in a server. A txn
 //! is one quoted line: `txn "if (mod a = 2) then (put a 1) (get b) else (del c)"`.
 
+mod auth;
 mod print;
 mod speak;
 
@@ -28,6 +29,8 @@ struct Member {
     now: Duration,
     /// The next proposal's id.
     next_id: u64,
+    /// Who speaks.
+    speaker: auth::Speaker,
 }
 
 impl Member {
@@ -40,12 +43,14 @@ impl Member {
             backend,
             now: Duration::ZERO,
             next_id: 1,
+            speaker: auth::Speaker::Internal,
         }
     }
 
     fn apply(&mut self, command: Command) -> Outcome {
         let proposal = Proposal {
             id: self.next_id,
+            identity: self.identity(),
             command,
         };
         self.next_id += 1;
@@ -160,6 +165,11 @@ fn lease() {
 #[test]
 fn watch() {
     area("watch");
+}
+
+#[test]
+fn auth() {
+    area("auth");
 }
 
 #[test]

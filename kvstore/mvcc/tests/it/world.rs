@@ -44,6 +44,7 @@ impl World {
         let index = self.log.len() as u64 + 1;
         let proposal = Proposal {
             id: index + 1000,
+            identity: None,
             command,
         };
         let raw = proposal.encode();

@@ -261,7 +261,12 @@ impl Core {
     /// Proposes a command whose answer nobody waits for.
     pub(crate) fn propose_unasked(&mut self, command: Command) {
         let id = self.background.proposal_ids.fetch_add(1, Ordering::Relaxed);
-        let data = Proposal { id, command }.encode();
+        let data = Proposal {
+            id,
+            identity: None,
+            command,
+        }
+        .encode();
         self.queue.push(member::Proposal { id, data });
     }
 }

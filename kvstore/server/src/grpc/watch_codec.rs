@@ -177,6 +177,7 @@ mod tests {
             let id = at as u64 + 1;
             let proposal = mvcc::Proposal {
                 id,
+                identity: None,
                 command: mvcc::Command::Put(put),
             };
             events.extend(machine.apply(id, 1, proposal).unwrap().events);

@@ -8,7 +8,7 @@ use mvcc::check::{check_delete_range, check_put, check_range, check_txn};
 use mvcc::watch::WatchCreate;
 use mvcc::*;
 
-use super::{Member, Outcome, print, refused};
+use super::{Member, Outcome, auth, print, refused};
 
 pub(super) fn run(m: &mut Member, command: &goldenscript::Command) -> Outcome {
     let mut args = command.consume_args();
@@ -21,6 +21,7 @@ pub(super) fn run(m: &mut Member, command: &goldenscript::Command) -> Outcome {
         "get" => {
             let r = range(&mut args)?;
             refused(check_range(&r))?;
+            m.allowed(|m, who| m.auth().check_read(who, &r.key, &r.range_end))?;
             print::range(&refused(m.machine.range(&r))?)
         }
         "del" => {
@@ -32,7 +33,10 @@ pub(super) fn run(m: &mut Member, command: &goldenscript::Command) -> Outcome {
             let r = Words::new(pos(&mut args)?).txn()?;
             refused(check_txn(&r, 128))?;
             match r.is_readonly() {
-                true => print::txn(&refused(m.machine.txn_readonly(&r))?),
+                true => {
+                    m.allowed(|m, who| m.check_txn(who, &r))?;
+                    print::txn(&refused(m.machine.txn_readonly(&r))?)
+                }
                 false => m.apply(Command::Txn(r))?,
             }
         }
@@ -49,7 +53,11 @@ pub(super) fn run(m: &mut Member, command: &goldenscript::Command) -> Outcome {
                 key: "repeated".into(),
                 ..PutRequest::default()
             });
-            m.propose(Proposal { id, command })?
+            m.propose(Proposal {
+                id,
+                identity: None,
+                command,
+            })?
         }
         "forget" => m.compact_all()?,
         "flush" => m.flush(),
@@ -63,6 +71,7 @@ pub(super) fn run(m: &mut Member, command: &goldenscript::Command) -> Outcome {
             )
         }
         "alarm" => alarm(m, &mut args)?,
+        "as" | "auth" | "user" | "role" | "may" => auth::run(m, &command.name, &mut args)?,
         "watch" | "unwatch" | "poll" | "progress" | "tick" => watch(m, &command.name, &mut args)?,
         _ => lease(m, &command.name, &mut args)?,
     };
@@ -204,12 +213,17 @@ fn watch(m: &mut Member, name: &str, args: &mut ArgumentConsumer<'_>) -> Outcome
 
 // --- arguments ---
 
-fn pos<'a>(args: &mut ArgumentConsumer<'a>) -> Result<&'a str, Box<dyn std::error::Error>> {
+pub(super) fn pos<'a>(
+    args: &mut ArgumentConsumer<'a>,
+) -> Result<&'a str, Box<dyn std::error::Error>> {
     args.next_pos()
         .ok_or_else(|| "an argument is missing".into())
 }
 
-fn number(args: &mut ArgumentConsumer<'_>, key: &str) -> Result<i64, Box<dyn std::error::Error>> {
+pub(super) fn number(
+    args: &mut ArgumentConsumer<'_>,
+    key: &str,
+) -> Result<i64, Box<dyn std::error::Error>> {
     Ok(args
         .take_key(key)
         .map(str::parse)
@@ -217,7 +231,10 @@ fn number(args: &mut ArgumentConsumer<'_>, key: &str) -> Result<i64, Box<dyn std
         .unwrap_or_default())
 }
 
-fn flag(args: &mut ArgumentConsumer<'_>, key: &str) -> Result<bool, Box<dyn std::error::Error>> {
+pub(super) fn flag(
+    args: &mut ArgumentConsumer<'_>,
+    key: &str,
+) -> Result<bool, Box<dyn std::error::Error>> {
     Ok(args
         .take_key(key)
         .map(str::parse)
@@ -226,7 +243,7 @@ fn flag(args: &mut ArgumentConsumer<'_>, key: &str) -> Result<bool, Box<dyn std:
 }
 
 /// Reads a key or value; `0x` introduces hexadecimal.
-fn bytes(text: &str) -> Bytes {
+pub(super) fn bytes(text: &str) -> Bytes {
     match text.strip_prefix("0x") {
         Some(hex) => (0..hex.len() / 2)
             .map(|i| u8::from_str_radix(&hex[2 * i..2 * i + 2], 16).unwrap())
