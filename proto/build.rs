@@ -10,6 +10,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let files = protox::compile(
         [
             "auth.proto",
+            "health.proto",
             "lease.proto",
             "mvcc.proto",
             "rpc.proto",

@@ -84,3 +84,15 @@ pub mod v3lockpb {
 pub mod v3electionpb {
     tonic::include_proto!("v3electionpb");
 }
+
+/// The health of a gRPC server (package `grpc.health.v1`).
+#[allow(
+    missing_docs,
+    unreachable_pub,
+    clippy::all,
+    clippy::large_futures,
+    clippy::too_many_lines
+)]
+pub mod health {
+    tonic::include_proto!("grpc.health.v1");
+}

@@ -49,20 +49,20 @@ pub(crate) async fn drive(shared: Arc<Shared>) {
 /// Takes one turn; returns whether another is wanted soon.
 pub(crate) fn take_turn(shared: &Shared, now: Duration) -> bool {
     let done = shared.reported();
-    with_core(shared, |core| core.turn(done, now))
+    with_core(shared, now, |core| core.turn(done, now))
 }
 
 /// Lets one tick pass; returns whether a turn is wanted soon.
 fn pass_tick(shared: &Shared, now: Duration) -> bool {
-    with_core(shared, |core| core.tick(now))
+    with_core(shared, now, |core| core.tick(now))
 }
 
-fn with_core(shared: &Shared, f: impl FnOnce(&mut Core)) -> bool {
+fn with_core(shared: &Shared, now: Duration, f: impl FnOnce(&mut Core)) -> bool {
     let again = shared.with(|core| {
         f(core);
-        shared
-            .term
-            .store(core.member.standing().term, Ordering::Relaxed);
+        let standing = core.member.standing();
+        shared.term.store(standing.term, Ordering::Relaxed);
+        shared.leadership.note(standing.leader, now);
         core.wants_turn()
     });
     // A core that is gone wants nothing.

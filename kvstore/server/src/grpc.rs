@@ -3,22 +3,33 @@
 //! Nothing is decided here. Messages are translated, reply headers filled in, and
 //! errors carried over with the code and message the state machine gave them.
 
+mod body;
 mod cluster;
 pub(crate) mod convert;
+mod election;
+mod health;
 mod kv;
 mod lease;
+mod lock;
 mod maintenance;
+mod queue;
 mod watch;
 mod watch_codec;
 
+use hyper::body::Incoming;
 use proto::etcdserverpb::{
     ResponseHeader, cluster_server::ClusterServer, kv_server::KvServer, lease_server::LeaseServer,
     maintenance_server::MaintenanceServer,
 };
-use tonic::body::Body;
+use proto::{
+    health::health_server::HealthServer, v3electionpb::election_server::ElectionServer,
+    v3lockpb::lock_server::LockServer,
+};
+use tonic::Status;
 use tower::Service as _;
 
-use crate::{edge::Reply, handle::Handle};
+use crate::{edge::Reply, handle::Handle, rpc_error::RpcError};
+pub(crate) use body::Limited;
 
 /// Bytes a message may have beyond the largest request (etcd: grpcOverheadBytes).
 const OVERHEAD_BYTES: usize = 512 << 10;
@@ -27,20 +38,30 @@ const OVERHEAD_BYTES: usize = 512 << 10;
 #[derive(Clone, Debug)]
 pub(crate) struct Services {
     handle: Handle,
+    /// Bytes a message may have. [`Limited`] enforces it; tonic's own limits are off.
+    message_bytes_max: usize,
     kv: KvServer<Handle>,
     lease: LeaseServer<Handle>,
     cluster: ClusterServer<Handle>,
     maintenance: MaintenanceServer<Handle>,
+    lock: LockServer<Handle>,
+    election: ElectionServer<Handle>,
+    health: HealthServer<Handle>,
 }
 
 impl Services {
     pub(crate) fn new(handle: Handle) -> Self {
-        let limit = handle.shared.config.max_request_bytes + OVERHEAD_BYTES;
+        const OFF: usize = usize::MAX;
+        let one = || handle.clone();
         Self {
-            kv: KvServer::new(handle.clone()).max_decoding_message_size(limit),
-            lease: LeaseServer::new(handle.clone()),
-            cluster: ClusterServer::new(handle.clone()),
-            maintenance: MaintenanceServer::new(handle.clone()),
+            message_bytes_max: handle.shared.config.max_request_bytes + OVERHEAD_BYTES,
+            kv: KvServer::new(one()).max_decoding_message_size(OFF),
+            lease: LeaseServer::new(one()).max_decoding_message_size(OFF),
+            cluster: ClusterServer::new(one()).max_decoding_message_size(OFF),
+            maintenance: MaintenanceServer::new(one()).max_decoding_message_size(OFF),
+            lock: LockServer::new(one()).max_decoding_message_size(OFF),
+            election: ElectionServer::new(one()).max_decoding_message_size(OFF),
+            health: HealthServer::new(one()).max_decoding_message_size(OFF),
             handle,
         }
     }
@@ -50,32 +71,74 @@ impl Services {
         &mut self,
         service: &str,
         method: &str,
-        request: http::Request<hyper::body::Incoming>,
+        request: http::Request<Incoming>,
     ) -> Reply {
-        if let Some(missing) = unsupported(service, method) {
-            return unimplemented(missing);
+        if let Some(status) = unsupported(service, method) {
+            return status.into_http();
         }
+        let needs_leader = requires_leader(request.headers());
+        if needs_leader && !self.handle.shared.leadership.exists() {
+            return Status::from(RpcError::from(mvcc::Error::NoLeader)).into_http();
+        }
+        // Taken before the call begins, so that no loss in between is missed.
+        let lost = needs_leader.then(|| self.handle.shared.leadership.lost());
+        let request = request.map(|body| Limited::new(body, self.message_bytes_max));
         let reply = match service {
             "etcdserverpb.KV" => self.kv.call(request).await,
-            "etcdserverpb.Watch" => {
-                return watch::call(&self.handle, request).await;
-            }
+            "etcdserverpb.Watch" => Ok(watch::call(&self.handle, request).await),
             "etcdserverpb.Lease" => self.lease.call(request).await,
             "etcdserverpb.Cluster" => self.cluster.call(request).await,
             "etcdserverpb.Maintenance" => self.maintenance.call(request).await,
-            _ => return unimplemented("unknown service"),
+            "v3lockpb.Lock" => self.lock.call(request).await,
+            "v3electionpb.Election" => self.election.call(request).await,
+            "grpc.health.v1.Health" => self.health.call(request).await,
+            _ => return unknown_service(service).into_http(),
         };
-        match reply {
+        let reply = match reply {
             Ok(reply) => reply,
             Err(never) => match never {},
+        };
+        match lost {
+            Some(lost) if is_stream(service, method) => {
+                reply.map(|body| body::bind_to_leader(body, lost))
+            }
+            _ => reply,
         }
     }
 }
 
-/// Says what is missing behind the calls of etcd that are not answered here.
-fn unsupported(service: &str, method: &str) -> Option<&'static str> {
+/// Says whether the caller rather hears of a lost leader than waits for the next.
+fn requires_leader(headers: &http::HeaderMap) -> bool {
+    headers
+        .get("hasleader")
+        .is_some_and(|value| value == "true")
+}
+
+/// Says whether the answer to a call is a stream.
+fn is_stream(service: &str, method: &str) -> bool {
+    matches!(
+        (service, method),
+        ("etcdserverpb.KV", "RangeStream")
+            | ("etcdserverpb.Watch", "Watch")
+            | ("etcdserverpb.Lease", "LeaseKeepAlive")
+            | ("etcdserverpb.Maintenance", "Snapshot")
+            | ("v3electionpb.Election", "Observe")
+            | ("grpc.health.v1.Health", "Watch")
+    )
+}
+
+/// Refuses the calls that are not answered here, in the words of grpc-go
+/// (server.go, `handleStream`).
+fn unsupported(service: &str, method: &str) -> Option<Status> {
     let known: &[&str] = match service {
-        "etcdserverpb.KV" => &["Range", "Put", "DeleteRange", "Txn", "Compact"],
+        "etcdserverpb.KV" => &[
+            "Range",
+            "RangeStream",
+            "Put",
+            "DeleteRange",
+            "Txn",
+            "Compact",
+        ],
         "etcdserverpb.Watch" => &["Watch"],
         "etcdserverpb.Lease" => &[
             "LeaseGrant",
@@ -91,44 +154,33 @@ fn unsupported(service: &str, method: &str) -> Option<&'static str> {
             "MemberPromote",
             "MemberList",
         ],
-        "etcdserverpb.Maintenance" => match method {
-            "Snapshot" => {
-                return Some(
-                    "etcdserver: snapshots over the network are not supported by this version; \
-                     stop the member and copy its data directory",
-                );
-            }
-            "Hash" => {
-                return Some(
-                    "etcdserver: hashing the whole backend is not supported by this version; \
-                     use HashKV",
-                );
-            }
-            "Downgrade" => {
-                return Some("etcdserver: downgrades are not supported by this version");
-            }
-            _ => &["Alarm", "Status", "Defragment", "HashKV", "MoveLeader"],
-        },
+        "etcdserverpb.Maintenance" => &[
+            "Alarm",
+            "Status",
+            "Defragment",
+            "Hash",
+            "HashKV",
+            "Snapshot",
+            "MoveLeader",
+            "Downgrade",
+        ],
         "etcdserverpb.Auth" => {
-            return Some(
+            return Some(Status::unimplemented(
                 "etcdserver: users and roles are not supported by this version; \
                  use client certificates (--client-cert-auth)",
-            );
+            ));
         }
-        "v3lockpb.Lock" | "v3electionpb.Election" => {
-            return Some(
-                "etcdserver: locks and elections on the server are not supported by this \
-                 version; the client library makes them of leases and transactions",
-            );
-        }
-        _ => return Some("unknown service"),
+        "v3lockpb.Lock" => &["Lock", "Unlock"],
+        "v3electionpb.Election" => &["Campaign", "Proclaim", "Leader", "Observe", "Resign"],
+        "grpc.health.v1.Health" => &["Check", "Watch"],
+        _ => return Some(unknown_service(service)),
     };
-    (!known.contains(&method)).then_some("unknown method")
+    (!known.contains(&method))
+        .then(|| Status::unimplemented(format!("unknown method {method} for service {service}")))
 }
 
-/// Answers a call nobody here carries out, as gRPC prescribes.
-fn unimplemented(missing: &'static str) -> http::Response<Body> {
-    tonic::Status::unimplemented(missing).into_http()
+fn unknown_service(service: &str) -> Status {
+    Status::unimplemented(format!("unknown service {service}"))
 }
 
 impl Handle {

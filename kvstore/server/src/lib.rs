@@ -30,6 +30,7 @@ mod grpc;
 mod handle;
 mod identity;
 mod io;
+mod leadership;
 mod listen;
 mod metrics;
 mod rpc_error;

@@ -18,6 +18,7 @@ use crate::{
     core::{Core, Done},
     fatal::fatal,
     identity::Ids,
+    leadership::Leadership,
     metrics::Metrics,
     rpc_error::RpcError,
 };
@@ -38,6 +39,8 @@ pub(crate) struct Shared {
     pub(crate) proposal_ids: Arc<AtomicU64>,
     /// The term, for reply headers.
     pub(crate) term: AtomicU64,
+    /// Who leads, and since when nobody has.
+    pub(crate) leadership: Leadership,
     pub(crate) stop: CancellationToken,
     /// Whether the end is orderly: rows are written back first.
     pub(crate) write_back_at_end: AtomicBool,
@@ -62,6 +65,7 @@ impl Shared {
             start: Instant::now(),
             proposal_ids: Arc::new(AtomicU64::new(first_proposal_id(ids.member))),
             ids,
+            leadership: Leadership::new(config.election_timeout),
             config,
             metrics,
             term: AtomicU64::new(0),

@@ -12,7 +12,10 @@ use tonic::{
     server::{Grpc, StreamingService},
 };
 
-use super::watch_codec::{WatchCodec, WatchMessage};
+use super::{
+    body::Limited,
+    watch_codec::{WatchCodec, WatchMessage},
+};
 use crate::{
     edge::Reply,
     handle::Handle,
@@ -20,7 +23,7 @@ use crate::{
 };
 
 /// Answers the one method of the service, with a codec that shares encoded events.
-pub(super) async fn call(handle: &Handle, request: http::Request<hyper::body::Incoming>) -> Reply {
+pub(super) async fn call(handle: &Handle, request: http::Request<Limited>) -> Reply {
     Grpc::new(WatchCodec)
         .streaming(Watch(handle.clone()), request)
         .await

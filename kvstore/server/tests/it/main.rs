@@ -11,6 +11,8 @@ mod embedded;
 mod http;
 mod kv;
 mod lease;
+mod limits;
+mod lock;
 mod members;
 mod restart;
 mod start;
