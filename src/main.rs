@@ -5,6 +5,7 @@ mod logging;
 mod say;
 mod up;
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -14,9 +15,9 @@ use clap::{Parser, Subcommand};
 #[derive(Parser)]
 #[command(version, about, propagate_version = true)]
 struct Cli {
-    /// How the log is written to standard error.
-    #[arg(long, global = true, value_enum, default_value_t = logging::Format::Human)]
-    log_format: logging::Format,
+    /// How the log is written to standard error; for people if not given.
+    #[arg(long, global = true, value_enum)]
+    log_format: Option<logging::Format>,
     /// What is logged, such as `info` or `warn,apiserver=debug`.
     #[arg(long, global = true, env = "KEELSON_LOG")]
     log: Option<String>,
@@ -30,7 +31,11 @@ enum Command {
     /// scheduler and a kubelet.
     Up(up::Args),
     /// Run one member of the store; drop-in for etcd.
-    Kvstore(Box<kvserver::cli::Args>),
+    Kvstore {
+        /// etcd's flags; `keelson kvstore --help` lists them.
+        #[arg(allow_hyphen_values = true)]
+        flags: Vec<String>,
+    },
     /// Serve the Kubernetes API over the store; drop-in for kube-apiserver.
     Apiserver(Box<apiserver::cli::Args>),
     /// Run the controllers; drop-in for kube-controller-manager.
@@ -48,18 +53,13 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let cli = Cli::parse_from(set_apart(std::env::args_os()));
     // The shim is started for every container and must stay tiny: no log, no
     // runtime, nothing before it.
     if let Command::ContainerShim { dir } = &cli.command {
         return exit_code(agent::shim::main(dir));
     }
-    let quiet = matches!(cli.command, Command::Up(_));
-    if let Err(error) = logging::start(cli.log_format, cli.log.as_deref(), quiet) {
-        say::error(&error);
-        return ExitCode::FAILURE;
-    }
-    match run(cli.command) {
+    match run(cli) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             say::error(&error);
@@ -68,16 +68,54 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(command: Command) -> anyhow::Result<()> {
-    match command {
+/// Sets the store's flags apart from ours: they are etcd's, some have the names of
+/// ours, and some begin with one dash.
+fn set_apart(args: impl Iterator<Item = OsString>) -> Vec<OsString> {
+    let mut args: Vec<OsString> = args.collect();
+    let ours = |arg: &&OsString| arg.to_string_lossy().starts_with('-');
+    // What is before the command's name is ours; a value there may look like it.
+    let at = match args.iter().skip(1).position(|arg| arg == "kvstore") {
+        Some(0) => 1,
+        Some(at) if args.get(1).as_ref().is_some_and(ours) => at + 1,
+        _ => return args,
+    };
+    args.insert(at + 1, "--".into());
+    args
+}
+
+fn run(cli: Cli) -> anyhow::Result<()> {
+    let quiet = matches!(cli.command, Command::Up(_));
+    if let Command::Kvstore { flags } = &cli.command {
+        return kvstore(&cli, flags);
+    }
+    logging::start(
+        cli.log_format.unwrap_or(logging::Format::Human),
+        cli.log.as_deref(),
+        quiet,
+    )?;
+    match cli.command {
         Command::Up(args) => up::run(args),
-        Command::Kvstore(args) => Ok(kvserver::cli::run(&args)?),
+        Command::Kvstore { .. } => unreachable!("handled before logging starts"),
         Command::Apiserver(args) => Ok(apiserver::cli::run(*args)?),
         Command::Controllers(args) => Ok(manager::cli::run_controllers(args)?),
         Command::Scheduler(args) => Ok(manager::cli::run_scheduler(args)?),
         Command::Kubelet(args) => Ok(agent::cli::run(&args)?),
         Command::ContainerShim { .. } => unreachable!("handled before logging starts"),
     }
+}
+
+/// Runs the store with etcd's flags. Ours say how to log only where they are given.
+fn kvstore(cli: &Cli, flags: &[String]) -> anyhow::Result<()> {
+    let env = std::env::vars_os()
+        .filter_map(|(key, value)| Some((key.into_string().ok()?, value.into_string().ok()?)));
+    match kvserver::cli::read(flags, &env.collect())? {
+        kvserver::cli::Asked::Print(text) => say::line(text.trim_end()),
+        kvserver::cli::Asked::Run(plan) => {
+            logging::start_etcd(&plan.log, cli.log_format, cli.log.as_deref())?;
+            kvserver::cli::run(*plan)?;
+        }
+    }
+    Ok(())
 }
 
 fn exit_code(code: i32) -> ExitCode {

@@ -23,8 +23,10 @@ const FORMAT_NAME: &str = "keelson-store";
 #[derive(Debug)]
 pub struct DataDir {
     path: PathBuf,
-    /// Held for its lock, which ends with the process however that ends.
-    _lock: fs::File,
+    wal: PathBuf,
+    /// Held for their locks, which end with the process however that ends: of the
+    /// directory, and of the log's if that is elsewhere.
+    _locks: Vec<fs::File>,
 }
 
 impl DataDir {
@@ -32,19 +34,27 @@ impl DataDir {
     ///
     /// The format is looked at before anything is touched.
     pub fn open(path: &Path) -> Result<Self, DiskError> {
+        Self::open_with_log(path, None)
+    }
+
+    /// Opens a data directory whose log may be in a directory of its own.
+    pub fn open_with_log(path: &Path, wal: Option<&Path>) -> Result<Self, DiskError> {
         check_format(path)?;
         let disk = RealDisk;
         disk.create_dir(path)
             .map_err(DiskError::io("make directory", path))?;
-        let lock = take_lock(&path.join(LOCK_FILE))?;
+        let mut locks = vec![take_lock(&path.join(LOCK_FILE))?];
         // Another process may have made the directory before we held its lock.
         if check_format(path)?.is_none() {
             write_version(path)?;
         }
-        for part in ["wal", "db"] {
-            let part = path.join(part);
-            disk.create_dir(&part)
-                .map_err(DiskError::io("make directory", &part))?;
+        let wal = wal.map_or_else(|| path.join("wal"), Path::to_owned);
+        for part in [&wal, &rows_in(path)] {
+            disk.create_dir(part)
+                .map_err(DiskError::io("make directory", part))?;
+        }
+        if !wal.starts_with(path) {
+            locks.push(take_lock(&wal.join(LOCK_FILE))?);
         }
         disk.sync_dir(path)
             .map_err(DiskError::io("sync directory", path))?;
@@ -57,7 +67,8 @@ impl DataDir {
         }
         Ok(Self {
             path: path.to_owned(),
-            _lock: lock,
+            wal,
+            _locks: locks,
         })
     }
 
@@ -68,13 +79,18 @@ impl DataDir {
 
     /// Returns where the log lives.
     pub fn wal(&self) -> PathBuf {
-        self.path.join("wal")
+        self.wal.clone()
     }
 
     /// Returns where the rows live.
     pub fn rows(&self) -> PathBuf {
         rows_in(&self.path)
     }
+}
+
+/// Says whether a store was ever made in a directory.
+pub fn in_use(path: &Path) -> bool {
+    path.join(VERSION_FILE).exists()
 }
 
 fn rows_in(dir: &Path) -> PathBuf {

@@ -102,3 +102,63 @@ impl File for fs::File {
         fs::File::sync_all(self)
     }
 }
+
+/// A file system that is not waited for: syncs do nothing. What was written is
+/// safe from the end of the process, not from losing power.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Unsynced<D>(pub D);
+
+impl<D: Disk> Disk for Unsynced<D> {
+    fn create_dir(&self, path: &Path) -> io::Result<()> {
+        self.0.create_dir(path)
+    }
+
+    fn list(&self, dir: &Path) -> io::Result<Vec<String>> {
+        self.0.list(dir)
+    }
+
+    fn open(&self, path: &Path) -> io::Result<Box<dyn File>> {
+        Ok(Box::new(UnsyncedFile(self.0.open(path)?)))
+    }
+
+    fn create(&self, path: &Path) -> io::Result<Box<dyn File>> {
+        Ok(Box::new(UnsyncedFile(self.0.create(path)?)))
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        self.0.rename(from, to)
+    }
+
+    fn remove(&self, path: &Path) -> io::Result<()> {
+        self.0.remove(path)
+    }
+
+    fn sync_dir(&self, _dir: &Path) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[derive(Debug)]
+struct UnsyncedFile(Box<dyn File>);
+
+impl File for UnsyncedFile {
+    fn len(&self) -> io::Result<u64> {
+        self.0.len()
+    }
+
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
+        self.0.read_at(buffer, offset)
+    }
+
+    fn write_at(&mut self, bytes: &[u8], offset: u64) -> io::Result<()> {
+        self.0.write_at(bytes, offset)
+    }
+
+    fn sync_data(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn sync_all(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}

@@ -27,9 +27,9 @@ mod simulated;
 mod wal;
 
 pub use crate::{
-    dir::{DataDir, FORMAT, check_usable, rows_on_disk},
+    dir::{DataDir, FORMAT, check_usable, in_use, rows_on_disk},
     error::DiskError,
-    file::{Disk, File, RealDisk},
+    file::{Disk, File, RealDisk, Unsynced},
     rows::Rows,
     simulated::SimDisk,
     wal::{Dropped, Identity, Options, Replayed, SEGMENT_BYTES, SpareJob, Wal},

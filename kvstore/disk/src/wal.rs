@@ -176,6 +176,11 @@ impl Wal {
         ))
     }
 
+    /// Returns whose log is in `dir`, if there is one.
+    pub fn identity(disk: &dyn Disk, dir: &Path) -> Result<Option<Identity>, DiskError> {
+        replay::identity(disk, dir)
+    }
+
     /// Makes the newest segment ready for more, or makes the first one.
     fn reopen_last(&mut self) -> Result<(), DiskError> {
         let (Some(segment), Some(file)) = (self.segments.last_mut(), self.file.as_mut()) else {

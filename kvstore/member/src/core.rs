@@ -48,6 +48,9 @@ pub struct Config {
     pub election_ticks: usize,
     /// Ticks between two heartbeats of a leader.
     pub heartbeat_ticks: usize,
+    /// Whether it asks before it stands for election, so that a member that was cut
+    /// off does not disturb the others.
+    pub pre_vote: bool,
     /// Seed of the election timeouts.
     pub seed: u64,
     /// After how long an unanswered read is asked again, with a fresh context.
@@ -531,7 +534,7 @@ fn raft_config(config: &Config) -> raft::Config {
         max_committed_size_per_ready: APPLY_BYTES_MAX,
         max_uncommitted_size: PROPOSALS_UNCOMMITTED_BYTES_MAX,
         check_quorum: true,
-        pre_vote: true,
+        pre_vote: config.pre_vote,
         read_only_option: ReadOnlyOption::Safe,
         ..raft::Config::default()
     }

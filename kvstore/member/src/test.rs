@@ -20,6 +20,7 @@ fn config(id: u64, voters: &[u64]) -> Config {
         applied: 0,
         election_ticks: 10,
         heartbeat_ticks: 1,
+        pre_vote: true,
         seed: 42 + id,
         read_retry: Duration::from_millis(500),
         catch_up_entries: 10,

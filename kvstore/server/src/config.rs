@@ -1,6 +1,6 @@
 //! What a member is started with, and why it may refuse to start.
 
-use std::{net::SocketAddr, path::PathBuf, time::Duration};
+use std::{collections::BTreeMap, path::PathBuf, time::Duration};
 
 use thiserror::Error;
 
@@ -11,15 +11,112 @@ pub const TXN_OPS_MAX: usize = 128;
 /// etcd's default for `--quota-backend-bytes`.
 pub const QUOTA_BACKEND_BYTES: u64 = 2 << 30;
 
-/// Certificates of the client listener, as PEM files.
-#[derive(Clone, Debug)]
-pub struct ClientTls {
+/// etcd's default for `--warning-unary-request-duration`.
+const WARNING_UNARY_REQUEST: Duration = Duration::from_millis(300);
+/// etcd's default for `--warning-apply-duration`.
+const WARNING_APPLY: Duration = Duration::from_millis(100);
+/// Most calls under way on one connection unless told otherwise; a client queues
+/// beyond it (etcd: no limit).
+const STREAMS_PER_CONNECTION: u32 = 10_000;
+
+/// Certificates of a listener, as PEM files. Each is read again when it changes.
+#[derive(Clone, Debug, Default)]
+pub struct TlsFiles {
     /// The server's certificate chain.
     pub cert_file: PathBuf,
     /// Its private key.
     pub key_file: PathBuf,
+    /// Certificate and key to show as a client, if others.
+    pub client_pair: Option<(PathBuf, PathBuf)>,
     /// With it every client must show a certificate signed by one of these.
     pub trusted_ca_file: Option<PathBuf>,
+    /// Certificates that are not believed any more, PEM or DER.
+    pub crl_file: Option<PathBuf>,
+    /// If not empty, a client's subject must have one of these common names.
+    pub allowed_cns: Vec<String>,
+    /// If not empty, a client's certificate must be for one of these hosts.
+    pub allowed_hostnames: Vec<String>,
+    /// Whether a client's certificate, if it names addresses or hosts, must name
+    /// the address it comes from.
+    pub check_address: bool,
+}
+
+/// A version of TLS.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum TlsVersion {
+    /// TLS 1.2.
+    Tls12,
+    /// TLS 1.3.
+    Tls13,
+}
+
+/// What is spoken on every TLS listener.
+#[derive(Clone, Debug, Default)]
+pub struct TlsRules {
+    /// The lowest version.
+    pub min: Option<TlsVersion>,
+    /// The highest version.
+    pub max: Option<TlsVersion>,
+    /// Cipher suites of TLS 1.2 by Go's names; all if empty.
+    pub cipher_suites: Vec<String>,
+}
+
+/// Certificates that the member makes itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AutoTls {
+    /// Whether the client listeners get one.
+    pub client: bool,
+    /// Whether the peer listeners get one.
+    pub peer: bool,
+    /// How long they are valid, in years of 365 days.
+    pub years: u32,
+}
+
+impl Default for AutoTls {
+    fn default() -> Self {
+        Self {
+            client: false,
+            peer: false,
+            years: 1,
+        }
+    }
+}
+
+/// How the liveness of client connections is kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KeepAlive {
+    /// Shortest time a client may leave between two pings; zero allows any.
+    pub min_time: Duration,
+    /// How often a silent client is pinged; zero is never.
+    pub interval: Duration,
+    /// How long it may take to answer; zero is never pinged.
+    pub timeout: Duration,
+}
+
+impl Default for KeepAlive {
+    fn default() -> Self {
+        Self {
+            min_time: Duration::from_secs(5),
+            interval: Duration::from_secs(7_200),
+            timeout: Duration::from_secs(20),
+        }
+    }
+}
+
+/// Options of listening sockets.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SocketOptions {
+    /// Whether other processes may listen on the same port.
+    pub reuse_port: bool,
+}
+
+/// How compacted history is deleted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Compaction {
+    /// Revisions looked at in one step; a size that delays nobody if not given.
+    pub batch: Option<usize>,
+    /// Pause between two steps.
+    pub pause: Duration,
 }
 
 /// How old history is forgotten without anybody asking.
@@ -69,18 +166,48 @@ pub struct Config {
     pub name: String,
     /// Where the log and the rows live; made if absent.
     pub data_dir: PathBuf,
+    /// Where the log lives, if not in the data directory.
+    pub wal_dir: Option<PathBuf>,
     /// Where clients are served, as URLs (`http://127.0.0.1:2379`); port 0 is allowed.
     pub listen_client_urls: Vec<String>,
+    /// Where clients are served over plain HTTP only; with any,
+    /// `listen_client_urls` serve gRPC only.
+    pub listen_client_http_urls: Vec<String>,
+    /// Where peers are served.
+    pub listen_peer_urls: Vec<String>,
     /// What clients are told to use; the listening URLs if empty.
     pub advertise_client_urls: Vec<String>,
     /// Where `/metrics` and `/health` are served in addition.
     pub listen_metrics_urls: Vec<String>,
-    /// What peers are told to use; with the token it makes the member's id.
+    /// What peers are told to use; with the token it makes the member's id. What a
+    /// member began with stays, as do all settings called initial.
     pub initial_advertise_peer_urls: Vec<String>,
+    /// The members of a new cluster, by name; only this one if empty.
+    pub initial_cluster: BTreeMap<String, Vec<String>>,
+    /// Whether a member without data joins a cluster that runs.
+    pub initial_cluster_existing: bool,
     /// Names the cluster, so that two clusters never mix.
     pub initial_cluster_token: String,
+    /// Whether member changes that would cost the quorum are refused.
+    pub strict_reconfig_check: bool,
+    /// Whether a member asks before it stands for election.
+    pub pre_vote: bool,
+    /// Most learners in the cluster.
+    pub max_learners: usize,
     /// Certificates for `https` client URLs.
-    pub client_tls: Option<ClientTls>,
+    pub client_tls: Option<TlsFiles>,
+    /// Certificates for `https` peer URLs.
+    pub peer_tls: Option<TlsFiles>,
+    /// Certificates the member makes where none are given.
+    pub auto_tls: AutoTls,
+    /// What is spoken where TLS is.
+    pub tls_rules: TlsRules,
+    /// Options of listening sockets.
+    pub socket: SocketOptions,
+    /// How the liveness of client connections is kept.
+    pub keep_alive: KeepAlive,
+    /// Most calls under way on one connection.
+    pub max_concurrent_streams: u32,
     /// Above this size of the store, writes are refused.
     pub quota_backend_bytes: u64,
     /// Largest request.
@@ -89,6 +216,15 @@ pub struct Config {
     pub max_txn_ops: usize,
     /// How history is forgotten.
     pub auto_compaction: AutoCompaction,
+    /// How compacted history is deleted.
+    pub compaction: Compaction,
+    /// Whether the log is written without waiting for the disk; losing power then
+    /// loses what was acknowledged.
+    pub unsafe_no_fsync: bool,
+    /// Applying a batch that takes longer is logged as slow; zero logs none.
+    pub warning_apply_duration: Duration,
+    /// A unary call that takes longer is logged as slow; zero logs none.
+    pub warning_unary_request_duration: Duration,
     /// How often a quiet watcher that asked for it hears of progress.
     pub watch_progress_interval: Duration,
     /// Time between two heartbeats; one tick of the member.
@@ -107,16 +243,34 @@ impl Config {
         Self {
             name: "default".to_owned(),
             data_dir: data_dir.into(),
+            wal_dir: None,
             listen_client_urls: Vec::new(),
+            listen_client_http_urls: Vec::new(),
+            listen_peer_urls: Vec::new(),
             advertise_client_urls: Vec::new(),
             listen_metrics_urls: Vec::new(),
             initial_advertise_peer_urls: vec!["http://localhost:2380".to_owned()],
+            initial_cluster: BTreeMap::new(),
+            initial_cluster_existing: false,
             initial_cluster_token: "etcd-cluster".to_owned(),
+            strict_reconfig_check: true,
+            pre_vote: true,
+            max_learners: 1,
             client_tls: None,
+            peer_tls: None,
+            auto_tls: AutoTls::default(),
+            tls_rules: TlsRules::default(),
+            socket: SocketOptions::default(),
+            keep_alive: KeepAlive::default(),
+            max_concurrent_streams: STREAMS_PER_CONNECTION,
             quota_backend_bytes: QUOTA_BACKEND_BYTES,
             max_request_bytes: REQUEST_BYTES_MAX,
             max_txn_ops: TXN_OPS_MAX,
             auto_compaction: AutoCompaction::Off,
+            compaction: Compaction::default(),
+            unsafe_no_fsync: false,
+            warning_apply_duration: WARNING_APPLY,
+            warning_unary_request_duration: WARNING_UNARY_REQUEST,
             watch_progress_interval: Duration::from_secs(600),
             heartbeat_interval: Duration::from_millis(100),
             election_timeout: Duration::from_millis(1000),
@@ -138,12 +292,12 @@ pub enum StartError {
         reason: String,
     },
     /// The address cannot be listened on.
-    #[error("--{flag}: cannot listen on {addr} (port {port}): {source}; choose another port with --{flag}", port = addr.port())]
+    #[error("--{flag}: cannot listen on {address}: {source}; choose another with --{flag}")]
     Listen {
         /// The flag that named it.
         flag: &'static str,
-        /// The address.
-        addr: SocketAddr,
+        /// The address, or the path of a socket.
+        address: String,
         /// What the system said.
         source: std::io::Error,
     },
@@ -177,8 +331,13 @@ pub enum StartError {
         source: mvcc::CodecError,
     },
     /// The certificates cannot be used.
-    #[error("client TLS: {0}")]
-    Tls(String),
+    #[error("{what} TLS: {reason}")]
+    Tls {
+        /// Whose: the client listeners' or the peer listeners'.
+        what: &'static str,
+        /// The file and what is wrong with it.
+        reason: String,
+    },
     /// A thread or a runtime could not be made.
     #[error("cannot start {what}: {source}")]
     System {

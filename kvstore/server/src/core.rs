@@ -80,6 +80,7 @@ pub(crate) struct Core {
     metrics: Arc<Metrics>,
     election_timeout: Duration,
     request_timeout: Duration,
+    warning_apply_duration: Duration,
 }
 
 /// What a core is made of.
@@ -112,6 +113,7 @@ impl Core {
             election_timeout: config.election_timeout,
             // etcd: server/config, ReqTimeout.
             request_timeout: Duration::from_secs(5) + 2 * config.election_timeout,
+            warning_apply_duration: config.warning_apply_duration,
         }
     }
 

@@ -3,7 +3,10 @@
 //! `/health`, `/version`, `/metrics`, `/livez` and `/readyz` answer as etcd's do
 //! (etcdhttp, 3.5); everything with gRPC's content type goes to the services.
 
-use std::{convert::Infallible, sync::Arc, time::Duration};
+use std::{
+    convert::Infallible,
+    time::{Duration, Instant},
+};
 
 use bytes::Bytes;
 use http::{HeaderValue, Method, Request, Response, StatusCode, header};
@@ -11,128 +14,59 @@ use http_body_util::Full;
 use hyper::{body::Incoming, service::service_fn};
 use hyper_util::{
     rt::{TokioExecutor, TokioIo, TokioTimer},
-    server::{conn::auto, graceful::GracefulShutdown},
+    server::{conn::auto, graceful::Watcher},
 };
-use tokio::{
-    io::{AsyncRead, AsyncWrite},
-    net::TcpStream,
-    sync::Semaphore,
-};
-use tokio_rustls::TlsAcceptor;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tonic::body::Body;
 
 use crate::{
-    API_VERSION, STORAGE_VERSION, grpc::Services, handle::Handle, io::Gathered, listen::Bound,
-    metrics::Handled,
+    API_VERSION, STORAGE_VERSION, accept::Visit, grpc::Services, handle::Handle, io::Gathered,
+    listen::Door, metrics::Handled, peer, police::Policed,
 };
 
 /// What answers a request.
 pub(crate) type Reply = Response<Body>;
 
-/// Most connections at a time. Beyond it a new one waits to be accepted until
-/// another ends.
-const CONNECTIONS_MAX: usize = 20_000;
-
-/// Most calls under way on one connection; a client queues beyond it.
-const STREAMS_PER_CONNECTION_MAX: u32 = 10_000;
-
 /// Flow-control windows: large enough that a list does not wait for the client.
 const STREAM_WINDOW_BYTES: u32 = 1 << 20;
 const CONNECTION_WINDOW_BYTES: u32 = 4 << 20;
 
-/// How often an idle connection is asked whether it lives, and how long it may
-/// take to say so (etcd pings every 2 hours; a dead watcher should go sooner).
-/// Clients may ping as often as they like.
-const PING_INTERVAL: Duration = Duration::from_secs(60);
-const PING_TIMEOUT: Duration = Duration::from_secs(20);
+/// How long an HTTP/1 client may take to send its header. Then it is closed.
+const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How long a new connection may take to say anything, and an HTTP/1 client to
-/// send its header. Then it is closed.
-const GREETING_TIMEOUT: Duration = Duration::from_secs(10);
-
-/// How long calls under way may take to end when the member stops.
-const DRAIN_TIMEOUT: Duration = Duration::from_secs(1);
-
-/// Serves one listener until the member stops.
-pub(crate) async fn serve(bound: Bound, tls: Option<TlsAcceptor>, handle: Handle) {
-    let services = Services::new(handle.clone());
-    let connections = Arc::new(Semaphore::new(CONNECTIONS_MAX));
-    let graceful = GracefulShutdown::new();
-    let stop = handle.shared.stop.clone();
-    loop {
-        let permit = Arc::clone(&connections).acquire_owned().await;
-        let accepted = tokio::select! {
-            () = stop.cancelled() => break,
-            accepted = bound.listener.accept() => accepted,
-        };
-        let stream = match accepted {
-            Ok((stream, _)) => stream,
-            Err(error) => {
-                // Out of descriptors, most likely; it passes as connections end.
-                tracing::warn!(%error, "cannot accept a connection");
-                tokio::time::sleep(Duration::from_millis(50)).await;
-                continue;
-            }
-        };
-        let (services, handle, tls) = (services.clone(), handle.clone(), tls.clone());
-        let watcher = graceful.watcher();
-        tokio::spawn(async move {
-            let _permit = permit;
-            greet(stream, tls, services, handle, watcher).await;
-        });
-    }
-    // Whoever is still busy then is cut off with the runtime.
-    let _late = tokio::time::timeout(DRAIN_TIMEOUT, graceful.shutdown()).await;
-}
-
-/// Waits for the client to say something, and through its TLS handshake.
-async fn greet(
-    stream: TcpStream,
-    tls: Option<TlsAcceptor>,
-    services: Services,
-    handle: Handle,
-    watcher: hyper_util::server::graceful::Watcher,
-) {
-    // Small answers must not wait for an acknowledgement; failing is harmless.
-    let _slower = stream.set_nodelay(true);
-    let first = tokio::time::timeout(GREETING_TIMEOUT, stream.peek(&mut [0])).await;
-    if !matches!(first, Ok(Ok(1..))) {
-        return;
-    }
-    match tls {
-        None => converse(Gathered(stream), services, handle, watcher).await,
-        Some(tls) => match tokio::time::timeout(GREETING_TIMEOUT, tls.accept(stream)).await {
-            Ok(Ok(stream)) => converse(Gathered(stream), services, handle, watcher).await,
-            Ok(Err(error)) => tracing::debug!(%error, "TLS handshake failed"),
-            Err(_late) => {}
-        },
-    }
-}
-
-async fn converse<T>(
+/// Serves one connection until it ends.
+pub(crate) async fn converse<T>(
     stream: T,
+    visit: Visit,
     services: Services,
     handle: Handle,
-    watcher: hyper_util::server::graceful::Watcher,
+    watcher: Watcher,
 ) where
     T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
+    let config = &handle.shared.config;
+    let keep_alive = config.keep_alive;
+    let pings = !keep_alive.interval.is_zero() && !keep_alive.timeout.is_zero();
+    let stream = Policed::new(Gathered(stream), keep_alive.min_time);
     let mut builder = auto::Builder::new(TokioExecutor::new());
     builder
         .http1()
         .timer(TokioTimer::new())
-        .header_read_timeout(GREETING_TIMEOUT);
+        .header_read_timeout(HEADER_TIMEOUT);
     builder
         .http2()
         .timer(TokioTimer::new())
         .initial_stream_window_size(STREAM_WINDOW_BYTES)
         .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
-        .max_concurrent_streams(STREAMS_PER_CONNECTION_MAX)
-        .keep_alive_interval(PING_INTERVAL)
-        .keep_alive_timeout(PING_TIMEOUT);
-    let service = service_fn(move |request| {
-        let (services, handle) = (services.clone(), handle.clone());
-        async move { Ok::<_, Infallible>(route(request, services, handle).await) }
+        .max_concurrent_streams(config.max_concurrent_streams)
+        .keep_alive_interval(pings.then_some(keep_alive.interval))
+        .keep_alive_timeout(keep_alive.timeout);
+    let service = service_fn(move |mut request: Request<Incoming>| {
+        let (services, handle, visit) = (services.clone(), handle.clone(), visit.clone());
+        if let Some(certificate) = &visit.certificate {
+            request.extensions_mut().insert(certificate.clone());
+        }
+        async move { Ok::<_, Infallible>(route(request, visit, services, handle).await) }
     });
     let connection = builder.serve_connection(TokioIo::new(stream), service);
     if let Err(error) = watcher.watch(connection.into_owned()).await {
@@ -141,20 +75,38 @@ async fn converse<T>(
     }
 }
 
-async fn route(request: Request<Incoming>, mut services: Services, handle: Handle) -> Reply {
+async fn route(
+    request: Request<Incoming>,
+    visit: Visit,
+    mut services: Services,
+    handle: Handle,
+) -> Reply {
+    match visit.door {
+        Door::Peers => return peer::answer(&request, &handle),
+        Door::Http | Door::Metrics => return plain(&request, &handle, visit.door).await,
+        Door::Clients { .. } => {}
+    }
     let kind = request
         .headers()
         .get(header::CONTENT_TYPE)
         .map(HeaderValue::as_bytes);
     if !kind.is_some_and(|kind| kind.starts_with(b"application/grpc")) {
-        return plain(&request, &handle).await;
+        return plain(&request, &handle, visit.door).await;
     }
     let path = request.uri().path().to_owned();
     let (service, method) = path
         .trim_start_matches('/')
         .split_once('/')
         .unwrap_or((&path, ""));
+    let began = Instant::now();
     let reply = services.call(service, method, request).await;
+    let (took, limit) = (
+        began.elapsed(),
+        handle.shared.config.warning_unary_request_duration,
+    );
+    if took > limit && !limit.is_zero() {
+        tracing::warn!(remote = %visit.remote, %path, ?took, expected = ?limit, "request took too long");
+    }
     // A call that failed says so in the head; all others end well in the trailers.
     let code = reply
         .headers()
@@ -194,7 +146,13 @@ fn code_name(code: &str) -> &'static str {
     }
 }
 
-async fn plain(request: &Request<Incoming>, handle: &Handle) -> Reply {
+async fn plain(request: &Request<Incoming>, handle: &Handle, door: Door) -> Reply {
+    if door == (Door::Clients { http: false }) {
+        // grpc-go says so of any other content type.
+        let words =
+            "invalid gRPC request content-type; plain HTTP is at --listen-client-http-urls\n";
+        return text(StatusCode::UNSUPPORTED_MEDIA_TYPE, "text/plain", words);
+    }
     if request.method() != Method::GET && request.method() != Method::HEAD {
         return text(
             StatusCode::METHOD_NOT_ALLOWED,
@@ -206,17 +164,20 @@ async fn plain(request: &Request<Incoming>, handle: &Handle) -> Reply {
         "/health" => health(request.uri().query().unwrap_or_default(), handle).await,
         "/livez" => probe(handle.status().is_ok()),
         "/readyz" => probe(handle.confirm_leadership().await.is_ok()),
-        "/version" => {
-            let body = serde_json::json!({
-                "etcdserver": API_VERSION,
-                "etcdcluster": cluster_version(),
-                "storage": STORAGE_VERSION,
-            });
-            text(StatusCode::OK, "application/json", &body.to_string())
-        }
+        "/version" if door != Door::Metrics => version(),
         "/metrics" => metrics(handle),
         _ => text(StatusCode::NOT_FOUND, "text/plain", "404 page not found\n"),
     }
+}
+
+/// Says which versions are spoken.
+pub(crate) fn version() -> Reply {
+    let body = serde_json::json!({
+        "etcdserver": API_VERSION,
+        "etcdcluster": cluster_version(),
+        "storage": STORAGE_VERSION,
+    });
+    text(StatusCode::OK, "application/json", &body.to_string())
 }
 
 /// A cluster goes by the smallest minor version of its members.
@@ -308,7 +269,8 @@ fn metrics(handle: &Handle) -> Reply {
     )
 }
 
-fn text(status: StatusCode, kind: &'static str, body: &str) -> Reply {
+/// Makes a plain reply.
+pub(crate) fn text(status: StatusCode, kind: &'static str, body: &str) -> Reply {
     let mut reply = Response::new(Body::new(Full::new(Bytes::copy_from_slice(
         body.as_bytes(),
     ))));

@@ -1,26 +1,214 @@
-//! The numbers a member and its cluster go by.
+//! The numbers a member and its cluster go by, and how a member keeps them.
 //!
 //! They are made exactly as etcd makes them (server/etcdserver/api/membership,
 //! `computeMemberID` and `genID`, 3.5), so that the same flags give the same ids.
+//! A member that has data keeps those it began with, whatever its flags say later:
+//! the ids are in the log, the peer URLs beside it in `MEMBER`.
 
+use std::{fs, io, path::Path};
+
+use disk::{DataDir, Disk as _, RealDisk, Wal};
+use serde_json::{Value, json};
 use sha1::{Digest, Sha1};
 
-/// The ids of a member started with the cluster.
+use crate::config::{Config, StartError};
+
+const MEMBER_FILE: &str = "MEMBER";
+
+/// The ids of a member and its cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Ids {
     pub(crate) member: u64,
     pub(crate) cluster: u64,
 }
 
+/// Who a member is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Known {
+    pub(crate) ids: Ids,
+    pub(crate) peer_urls: Vec<String>,
+    /// Whether it was written down already.
+    noted: bool,
+}
+
+impl Known {
+    /// Finds out who a member is: whom its data directory says, or, if that has no
+    /// data yet, whom the flags say.
+    pub(crate) fn settle(config: &Config, dir: &DataDir) -> Result<Self, StartError> {
+        let log = Wal::identity(&RealDisk, &dir.wal())?.map(|found| Ids {
+            member: found.member_id,
+            cluster: found.cluster_id,
+        });
+        let flag = match config.wal_dir {
+            Some(_) => "wal-dir",
+            None => "data-dir",
+        };
+        let refuse = |reason| Err(StartError::Flag { flag, reason });
+        let wal = dir.wal();
+        match (log, read_note(dir.path())?) {
+            (None, None) => first(config),
+            (Some(ids), None) => Ok(Self {
+                ids,
+                peer_urls: config.initial_advertise_peer_urls.clone(),
+                noted: false,
+            }),
+            (Some(log), Some(noted)) if log == noted.ids => {
+                noted.compare(config);
+                Ok(noted)
+            }
+            (Some(log), Some(Self { ids, .. })) => refuse(format!(
+                "the log in {} belongs to member {:x} of cluster {:x}, the data directory {} to \
+                 member {:x} of cluster {:x}; use the two that belong together",
+                wal.display(),
+                log.member,
+                log.cluster,
+                config.data_dir.display(),
+                ids.member,
+                ids.cluster
+            )),
+            (None, Some(_)) => refuse(format!(
+                "there is no log in {}, but the data directory {} was in use; the log it was used \
+                 with must be there",
+                wal.display(),
+                config.data_dir.display()
+            )),
+        }
+    }
+
+    /// Says so if the flags would have made another member.
+    fn compare(&self, config: &Config) {
+        let flags = lone_member(
+            &config.initial_advertise_peer_urls,
+            &config.initial_cluster_token,
+        );
+        if flags != self.ids {
+            tracing::warn!(
+                member = %format!("{:x}", self.ids.member),
+                cluster = %format!("{:x}", self.ids.cluster),
+                peer_urls = ?self.peer_urls,
+                "the member has data already; ignoring --initial-advertise-peer-urls, \
+                 --initial-cluster and --initial-cluster-token"
+            );
+        }
+    }
+
+    /// Writes down who the member is, once its log exists.
+    pub(crate) fn note(&self, dir: &DataDir) -> Result<(), StartError> {
+        if self.noted {
+            return Ok(());
+        }
+        let text = json!({
+            "member": format!("{:x}", self.ids.member),
+            "cluster": format!("{:x}", self.ids.cluster),
+            "peerURLs": self.peer_urls,
+        });
+        let path = dir.path().join(MEMBER_FILE);
+        let temporary = dir.path().join("MEMBER.tmp");
+        let write = || -> io::Result<()> {
+            let mut file = fs::File::create(&temporary)?;
+            io::Write::write_all(&mut file, format!("{text}\n").as_bytes())?;
+            file.sync_all()?;
+            fs::rename(&temporary, &path)?;
+            RealDisk.sync_dir(dir.path())
+        };
+        write().map_err(|source| unusable(&path, &source))
+    }
+}
+
+fn unusable(path: &Path, error: &dyn std::fmt::Display) -> StartError {
+    StartError::Flag {
+        flag: "data-dir",
+        reason: format!("{}: {error}", path.display()),
+    }
+}
+
+fn read_note(dir: &Path) -> Result<Option<Known>, StartError> {
+    let path = dir.join(MEMBER_FILE);
+    let text = match fs::read_to_string(&path) {
+        Ok(text) => text,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(unusable(&path, &error)),
+    };
+    let known = serde_json::from_str(&text)
+        .ok()
+        .and_then(|note: Value| parse_note(&note));
+    match known {
+        Some(known) => Ok(Some(known)),
+        None => Err(unusable(&path, &"it does not say who the member is")),
+    }
+}
+
+fn parse_note(note: &Value) -> Option<Known> {
+    let id = |key| u64::from_str_radix(note.get(key)?.as_str()?, 16).ok();
+    let urls = note.get("peerURLs")?.as_array()?.iter();
+    Some(Known {
+        ids: Ids {
+            member: id("member")?,
+            cluster: id("cluster")?,
+        },
+        peer_urls: urls
+            .map(|url| url.as_str().map(str::to_owned))
+            .collect::<Option<_>>()?,
+        noted: true,
+    })
+}
+
+/// Makes the identity of a member without data, if the flags make sense for one
+/// (etcd: server/config, VerifyBootstrap and VerifyJoinExisting).
+pub(crate) fn first(config: &Config) -> Result<Known, StartError> {
+    let flag = "initial-cluster";
+    let refuse = |flag, reason| Err(StartError::Flag { flag, reason });
+    if config.initial_cluster_existing {
+        let reason = "joining an existing cluster is not supported by this version".to_owned();
+        return refuse("initial-cluster-state", reason);
+    }
+    let advertised = &config.initial_advertise_peer_urls;
+    if !config.initial_cluster.is_empty() {
+        let Some(named) = config.initial_cluster.get(&config.name) else {
+            let known: Vec<_> = config.initial_cluster.keys().map(String::as_str).collect();
+            let reason = format!(
+                "couldn't find local name {:?} in the initial cluster configuration ({})",
+                config.name,
+                known.join(", ")
+            );
+            return refuse(flag, reason);
+        };
+        if config.initial_cluster.len() > 1 {
+            let count = config.initial_cluster.len();
+            let reason =
+                format!("names {count} members; this version runs clusters of one member only");
+            return refuse(flag, reason);
+        }
+        let sorted = |urls: &[String]| {
+            let mut urls = urls.to_vec();
+            urls.sort();
+            urls
+        };
+        if sorted(named) != sorted(advertised) {
+            let reason = format!(
+                "has {} for {:?}, but --initial-advertise-peer-urls has {}; the two must agree",
+                sorted(named).join(","),
+                config.name,
+                sorted(advertised).join(",")
+            );
+            return refuse(flag, reason);
+        }
+    }
+    Ok(Known {
+        ids: lone_member(advertised, &config.initial_cluster_token),
+        peer_urls: advertised.clone(),
+        noted: false,
+    })
+}
+
 /// Makes the ids of the only member of a cluster.
-pub(crate) fn lone_member(peer_urls: &[String], token: &str) -> Ids {
+fn lone_member(peer_urls: &[String], token: &str) -> Ids {
     let member = member_id(peer_urls, token);
     Ids {
         member,
         cluster: cluster_id(&[member]),
     }
 }
-
 fn member_id(peer_urls: &[String], token: &str) -> u64 {
     let mut urls = peer_urls.to_vec();
     urls.sort();

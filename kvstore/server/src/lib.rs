@@ -19,6 +19,7 @@
 //! Deliberately absent: what a command means (crate `mvcc`), the order of
 //! consensus (crate `member`), bytes on disk (crate `disk`), and, today, peers.
 
+mod accept;
 mod auth;
 pub mod cli;
 mod config;
@@ -33,6 +34,8 @@ mod io;
 mod leadership;
 mod listen;
 mod metrics;
+mod peer;
+mod police;
 mod rpc_error;
 mod server;
 mod shared;
@@ -44,8 +47,9 @@ pub use disk::check_usable;
 
 pub use crate::{
     auth::PeerCertificate,
-    config::{AutoCompaction, ClientTls, Config, StartError, WriteBehind},
+    config::{AutoCompaction, AutoTls, Compaction, Config, KeepAlive, SocketOptions, StartError},
     config::{QUOTA_BACKEND_BYTES, REQUEST_BYTES_MAX, TXN_OPS_MAX},
+    config::{TlsFiles, TlsRules, TlsVersion, WriteBehind},
     handle::{Handle, LeaseTtl, Status},
     rpc_error::RpcError,
     server::{Running, Server},

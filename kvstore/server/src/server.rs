@@ -12,18 +12,18 @@ use mvcc::StateMachine;
 use tokio::sync::oneshot;
 
 use crate::{
-    API_VERSION,
+    API_VERSION, accept,
     auth::Caller,
     config::{Config, StartError},
     core::{Core, Parts},
-    driver, edge,
+    driver,
     handle::Handle,
-    identity,
-    listen::{self, Bound},
+    identity::{self, Known},
+    listen::{self, Bound, Door},
     metrics::Metrics,
     shared::Shared,
     threads::{self, LogJob, Report, RowsJob},
-    tls,
+    tls::{self, Certificates, Side},
 };
 
 /// Bytes of one batch when the member stops and writes everything back.
@@ -46,7 +46,7 @@ impl Server {
             })?;
         let started = told.await.unwrap_or(Err(StartError::Stopped));
         let Started {
-            client_addrs,
+            addrs,
             handle,
             ended,
         } = match started {
@@ -57,9 +57,17 @@ impl Server {
                 return Err(error);
             }
         };
+        let of = |wanted: fn(&Door) -> bool| {
+            let found = addrs.iter().filter(|(door, _)| wanted(door));
+            found.map(|(_, addr)| *addr).collect::<Vec<_>>()
+        };
+        let client_addrs = of(|door| matches!(door, Door::Clients { .. }));
         Ok(Running {
             client_addr: client_addrs.first().copied(),
             client_addrs,
+            http_addrs: of(|door| *door == Door::Http),
+            metrics_addrs: of(|door| *door == Door::Metrics),
+            peer_addrs: of(|door| *door == Door::Peers),
             handle,
             thread: Some(thread),
             ended: Some(ended),
@@ -77,6 +85,12 @@ pub struct Running {
     pub client_addr: Option<SocketAddr>,
     /// All addresses where clients are served.
     pub client_addrs: Vec<SocketAddr>,
+    /// Where clients are served over plain HTTP only.
+    pub http_addrs: Vec<SocketAddr>,
+    /// Where metrics and health are served in addition.
+    pub metrics_addrs: Vec<SocketAddr>,
+    /// Where peers are served.
+    pub peer_addrs: Vec<SocketAddr>,
     /// The way in without a socket.
     pub handle: Handle,
     thread: Option<thread::JoinHandle<()>>,
@@ -115,7 +129,8 @@ impl Drop for Running {
 }
 
 struct Started {
-    client_addrs: Vec<SocketAddr>,
+    /// What is bound, but for sockets in the file system.
+    addrs: Vec<(Door, SocketAddr)>,
     handle: Handle,
     ended: oneshot::Receiver<()>,
 }
@@ -147,21 +162,25 @@ fn run(config: Config, tell: oneshot::Sender<Result<Started, StartError>>) {
     let Open {
         shared,
         listeners,
-        clients,
         threads,
         dir,
     } = open;
     runtime.block_on(async {
         let handle = Handle { shared: Arc::clone(&shared), caller: Caller::Internal };
         lead(&shared).await;
-        let client_addrs: Vec<_> = listeners[..clients].iter().map(|(bound, _)| bound.addr).collect();
+        let addrs: Vec<_> = listeners
+            .iter()
+            .filter_map(|(bound, _)| Some((bound.door, bound.addr()?)))
+            .collect();
+        let clients = listeners.iter().filter(|(bound, _)| matches!(bound.door, Door::Clients { .. }));
+        let addresses: Vec<_> = clients.map(|(bound, _)| bound.address()).collect();
         let driver = tokio::spawn(driver::drive(Arc::clone(&shared)));
         let edges: Vec<_> = listeners
             .into_iter()
-            .map(|(bound, tls)| tokio::spawn(edge::serve(bound, tls, handle.clone())))
+            .map(|(bound, tls)| tokio::spawn(accept::serve(bound, tls, handle.clone())))
             .collect();
-        tracing::info!(addresses = ?client_addrs, member = %format!("{:x}", shared.ids.member), "ready to serve client requests");
-        let gone = tell.send(Ok(Started { client_addrs, handle, ended })).is_err();
+        tracing::info!(addresses = %format!("[{}]", addresses.join(", ")), member = %format!("{:x}", shared.ids.member), "ready to serve client requests");
+        let gone = tell.send(Ok(Started { addrs, handle, ended })).is_err();
         if gone {
             // Whoever started the member did not wait for it.
             shared.stop.cancel();
@@ -196,67 +215,85 @@ async fn lead(shared: &Shared) {
 /// Everything that is open while a member runs.
 struct Open {
     shared: Arc<Shared>,
-    listeners: Vec<(Bound, Option<tokio_rustls::TlsAcceptor>)>,
-    clients: usize,
+    listeners: Vec<(Bound, Option<Arc<Certificates>>)>,
     threads: Threads,
     dir: DataDir,
 }
 
 impl Open {
-    /// Binds, then opens the directory, so that a port in use changes nothing.
-    fn all(config: Config) -> Result<Self, StartError> {
-        let mut bound = listen::bind("listen-client-urls", &config.listen_client_urls)?;
-        let clients = bound.len();
-        bound.extend(listen::bind(
-            "listen-metrics-urls",
-            &config.listen_metrics_urls,
-        )?);
-        let acceptor = config.client_tls.as_ref().map(tls::acceptor).transpose()?;
-        let mut listeners = Vec::new();
-        for bound in bound {
-            let tls = if bound.tls { acceptor.clone() } else { None };
-            if bound.tls && tls.is_none() {
-                let reason = "an https URL needs --cert-file and --key-file".to_owned();
-                return Err(StartError::Flag {
-                    flag: "listen-client-urls",
-                    reason,
-                });
-            }
-            listeners.push((bound, tls));
+    /// Binds and reads certificates, then opens the directory, so that a port in use
+    /// or a file that is missing changes nothing.
+    fn all(mut config: Config) -> Result<Self, StartError> {
+        if !disk::in_use(&config.data_dir) {
+            identity::first(&config)?;
         }
-        let urls: Vec<String> = listeners[..clients]
-            .iter()
-            .map(|(bound, _)| {
-                format!(
-                    "{}://{}",
-                    if bound.tls { "https" } else { "http" },
-                    bound.addr
-                )
-            })
-            .collect();
-        let ids = identity::lone_member(
-            &config.initial_advertise_peer_urls,
-            &config.initial_cluster_token,
-        );
-        let dir = DataDir::open(&config.data_dir)?;
-        let advertised = config.advertise_client_urls.clone();
-        let metrics = Metrics::new(API_VERSION, ids.member, config.quota_backend_bytes);
-        let shared = Arc::new(Shared::new(config, ids, metrics));
-        let advertised = if advertised.is_empty() {
-            urls
-        } else {
-            advertised
+        let bound = listen::bind_all(&config)?;
+        let given = |side, files: &Option<crate::TlsFiles>| {
+            let files = files.clone();
+            let open = |files| Certificates::open(side, files, config.tls_rules.clone());
+            files.map(open).transpose().map(|open| open.map(Arc::new))
         };
+        let mut client = given(Side::Client, &config.client_tls)?;
+        let mut peer = given(Side::Peer, &config.peer_tls)?;
+        let dir = DataDir::open_with_log(&config.data_dir, config.wal_dir.as_deref())?;
+        client = make_own(Side::Client, config.auto_tls.client, client, &config)?;
+        peer = make_own(Side::Peer, config.auto_tls.peer, peer, &config)?;
+        let listeners = bound.into_iter().map(|bound| {
+            let certificates = match bound.door {
+                Door::Peers => &peer,
+                _ => &client,
+            };
+            let certificates = certificates.clone().filter(|_| bound.tls);
+            (bound, certificates)
+        });
+        let listeners: Vec<_> = listeners.collect();
+        let known = Known::settle(&config, &dir)?;
+        config
+            .initial_advertise_peer_urls
+            .clone_from(&known.peer_urls);
+        let mut advertised = config.advertise_client_urls.clone();
+        if advertised.is_empty() {
+            let clients = listeners
+                .iter()
+                .filter(|(bound, _)| matches!(bound.door, Door::Clients { .. }));
+            advertised.extend(clients.flat_map(|(bound, _)| bound.urls()));
+        }
+        let metrics = Metrics::new(API_VERSION, known.ids.member, config.quota_backend_bytes);
+        let shared = Arc::new(Shared::new(config, known.ids, metrics));
         let _first = shared.client_urls.set(advertised);
         let threads = open_core(&shared, &dir)?;
+        known.note(&dir)?;
         Ok(Self {
             shared,
             listeners,
-            clients,
             threads,
             dir,
         })
     }
+}
+
+/// Makes a side's certificates if it wants its own and was given none.
+fn make_own(
+    side: Side,
+    wanted: bool,
+    given: Option<Arc<Certificates>>,
+    config: &Config,
+) -> Result<Option<Arc<Certificates>>, StartError> {
+    if given.is_some() || !wanted {
+        return Ok(given);
+    }
+    let urls = match side {
+        Side::Client => [
+            &config.listen_client_urls[..],
+            &config.listen_client_http_urls,
+        ]
+        .concat(),
+        Side::Peer => config.listen_peer_urls.clone(),
+    };
+    let hosts = listen::hosts(&urls);
+    let files = tls::ensure_files(side, &config.data_dir, &hosts, config.auto_tls.years)?;
+    let made = Certificates::open(side, files, config.tls_rules.clone())?;
+    Ok(Some(Arc::new(made)))
 }
 
 /// Reads log and rows back, starts the disk threads, and stands for election.
@@ -272,7 +309,11 @@ fn open_core(shared: &Arc<Shared>, dir: &DataDir) -> Result<Threads, StartError>
         identity,
         segment_bytes: config.wal_segment_bytes,
     };
-    let (wal, replayed) = Wal::open(Arc::new(RealDisk), &dir.wal(), options).map_err(foreign)?;
+    let real: Arc<dyn disk::Disk> = match config.unsafe_no_fsync {
+        false => Arc::new(RealDisk),
+        true => Arc::new(disk::Unsynced(RealDisk)),
+    };
+    let (wal, replayed) = Wal::open(real, &dir.wal(), options)?;
     let applied = machine.applied_index();
     tracing::info!(
         revision = machine.revision(),
@@ -327,20 +368,6 @@ fn open_core(shared: &Arc<Shared>, dir: &DataDir) -> Result<Threads, StartError>
     })
 }
 
-/// Names the flags when a directory belongs to another member.
-fn foreign(error: disk::DiskError) -> StartError {
-    match error {
-        disk::DiskError::OtherMember { .. } => StartError::Flag {
-            flag: "data-dir",
-            reason: format!(
-                "{error}; use another directory, or the --initial-advertise-peer-urls and \
-                 --initial-cluster-token it was made with"
-            ),
-        },
-        other => other.into(),
-    }
-}
-
 fn open_machine(config: &Config, rows: &Rows) -> Result<StateMachine, StartError> {
     let machine_config = mvcc::Config {
         // etcd: lease, minLeaseTTL = ceil(3 * election ticks / 2 * heartbeat).
@@ -386,6 +413,7 @@ fn member_config(shared: &Shared, applied: u64) -> member::Config {
         applied,
         election_ticks: usize::try_from(ticks).unwrap_or(10).max(2),
         heartbeat_ticks: 1,
+        pre_vote: config.pre_vote,
         seed: rand::random(),
         read_retry: config.election_timeout / 2,
         catch_up_entries: 5_000,

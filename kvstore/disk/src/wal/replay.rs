@@ -117,6 +117,31 @@ pub(super) fn segments(disk: &dyn Disk, dir: &Path) -> Result<Vec<SegmentName>, 
     Ok(found)
 }
 
+/// Reads whose log is in `dir` off its oldest segment.
+pub(super) fn identity(disk: &dyn Disk, dir: &Path) -> Result<Option<Identity>, DiskError> {
+    /// More than any head takes.
+    const HEAD_BYTES_MAX: u64 = 512;
+    let Some(name) = segments(disk, dir)?.into_iter().next() else {
+        return Ok(None);
+    };
+    let path = dir.join(name.file());
+    let file = disk.open(&path).map_err(DiskError::io("open", &path))?;
+    let len = file.len().map_err(DiskError::io("measure", &path))?;
+    let mut bytes = vec![0; usize::try_from(len.min(HEAD_BYTES_MAX)).unwrap_or(0)];
+    file.read_at(&mut bytes, 0)
+        .map_err(DiskError::io("read", &path))?;
+    let bytes = Bytes::from(bytes);
+    match record::read(&bytes, 0, None, low_half(name.number)) {
+        Found::Record(found) if found.kind == Kind::Segment => {
+            let head = SegmentHead::decode(&bytes.slice(found.payload));
+            let head = head.map_err(|reason| corrupt(&path, 0, reason))?;
+            Ok(Some(head.identity))
+        }
+        Found::Bad(reason) => Err(corrupt(&path, 0, reason)),
+        Found::Record(_) | Found::End => Err(corrupt(&path, 0, "it has no head")),
+    }
+}
+
 pub(super) fn corrupt(file: &Path, offset: usize, reason: impl Into<String>) -> DiskError {
     DiskError::Corrupt {
         file: file.to_owned(),

@@ -1,6 +1,6 @@
 //! The one place where committed entries reach the state machine.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use member::{EntryKind, LogEntry};
 use mvcc::{Command, Proposal};
@@ -14,6 +14,7 @@ impl Core {
     /// That order is etcd's (watchable_store_txn.go): whoever saw the answer to
     /// its put also finds the event on a watch.
     pub(super) fn apply(&mut self, entries: Vec<LogEntry>, now: Duration) {
+        let (began, count) = (Instant::now(), entries.len());
         for entry in entries {
             let (index, term) = (entry.index, entry.term);
             if entry.kind != EntryKind::Normal {
@@ -33,6 +34,10 @@ impl Core {
                 Err(error) => fatal("apply", &format!("log entry {index}: {error}")),
             };
             self.apply_one(index, term, proposal, now);
+        }
+        let (took, limit) = (began.elapsed(), self.warning_apply_duration);
+        if took > limit && !limit.is_zero() {
+            tracing::warn!(entries = count, ?took, expected = ?limit, "applying took too long");
         }
         self.forget_answered();
         let waiting = i64::try_from(self.waiters.len()).unwrap_or(i64::MAX);

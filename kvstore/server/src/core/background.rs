@@ -19,7 +19,7 @@ use tokio::sync::oneshot;
 
 use super::Core;
 use crate::{
-    config::{AutoCompaction, Config, WriteBehind},
+    config::{AutoCompaction, Compaction, Config, WriteBehind},
     fatal::fatal,
     threads::{LogJob, RowsJob},
 };
@@ -56,6 +56,9 @@ pub(crate) struct Background {
     writeback_due: Duration,
     write_behind: WriteBehind,
     compacting: bool,
+    compaction: Compaction,
+    /// When the next step of compaction may be taken.
+    compact_due: Duration,
     /// Whether the last step of compaction left more that can be done at once.
     compact_more: bool,
     compaction_waiters: Vec<oneshot::Sender<()>>,
@@ -78,6 +81,8 @@ impl Background {
             writeback_due: Duration::ZERO,
             write_behind: config.write_behind,
             compacting: true,
+            compaction: config.compaction,
+            compact_due: Duration::ZERO,
             compact_more: false,
             compaction_waiters: Vec::new(),
             leases_due: Duration::ZERO,
@@ -95,7 +100,7 @@ impl Background {
 impl Core {
     /// Does what each turn may leave to do.
     pub(super) fn work_in_background(&mut self, now: Duration) {
-        self.compact_some();
+        self.compact_some(now);
         let dirty = self.machine.dirty_bytes();
         let rewrites = self.machine.has_rewrites();
         let some = dirty > 0 || rewrites;
@@ -180,13 +185,20 @@ impl Core {
         receiver
     }
 
-    fn compact_some(&mut self) {
-        if !self.background.compacting || self.background.writeback_under_way {
+    fn compact_some(&mut self, now: Duration) {
+        let early = now < self.background.compact_due;
+        if !self.background.compacting || self.background.writeback_under_way || early {
             return;
         }
+        let Compaction { batch, pause } = self.background.compaction;
+        self.background.compact_due = now + pause;
         self.background.compact_more = false;
-        match self.machine.compact_step(COMPACT_REVISIONS) {
-            Ok(CompactStep::More) => self.background.compact_more = true,
+        match self
+            .machine
+            .compact_step(batch.unwrap_or(COMPACT_REVISIONS))
+        {
+            // With a pause the next tick looks again.
+            Ok(CompactStep::More) => self.background.compact_more = pause.is_zero(),
             // The next tick looks again.
             Ok(CompactStep::Busy) => {}
             Ok(CompactStep::Done) => self.background.compacting = false,

@@ -1,7 +1,7 @@
 //! Plain HTTP and TLS on the client port.
 
 use http_body_util::{BodyExt as _, Empty};
-use kvserver::ClientTls;
+use kvserver::TlsFiles;
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::TcpStream,
@@ -99,10 +99,11 @@ async fn tls_admits_clients_with_a_certificate_only() {
     };
     let (server_cert, server_key) = make(&["localhost"]);
     let (client_cert, client_key) = make(&["client"]);
-    let tls = ClientTls {
+    let tls = TlsFiles {
         cert_file: write("server.crt", &server_cert),
         key_file: write("server.key", &server_key),
         trusted_ca_file: Some(write("ca.crt", &ca_cert.pem())),
+        ..TlsFiles::default()
     };
     let store = Store::start_with(|config| {
         config.listen_client_urls = vec!["https://127.0.0.1:0".to_owned()];

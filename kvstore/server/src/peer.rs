@@ -1,0 +1,88 @@
+//! The peer port: what a member tells other members over HTTP.
+//!
+//! As etcd's (server/etcdserver/api/etcdhttp/peer.go) it answers `/version`,
+//! `/members`, `/members/promote/<id>` and `/downgrade/enabled`. What carries the
+//! log between members is not there yet: a member is alone.
+
+use http::{HeaderName, HeaderValue, Method, Request, StatusCode, header};
+use serde_json::json;
+
+use crate::{
+    edge::{Reply, text, version},
+    handle::Handle,
+};
+
+const PROMOTE: &str = "/members/promote/";
+const CLUSTER_ID: HeaderName = HeaderName::from_static("x-etcd-cluster-id");
+
+/// Answers one request.
+pub(crate) fn answer<B>(request: &Request<B>, handle: &Handle) -> Reply {
+    let path = request.uri().path();
+    let allowed = match path {
+        "/version" | "/members" | "/downgrade/enabled" => Method::GET,
+        path if path.starts_with(PROMOTE) => Method::POST,
+        _ => {
+            return text(
+                StatusCode::NOT_FOUND,
+                "text/plain; charset=utf-8",
+                "404 page not found\n",
+            );
+        }
+    };
+    if *request.method() != allowed {
+        return wrong_method(&allowed);
+    }
+    let mut reply = match path {
+        "/version" => return version(),
+        "/members" => members(handle),
+        "/downgrade/enabled" => text(StatusCode::OK, "text/plain", "false"),
+        path => promote(path.trim_start_matches(PROMOTE), handle),
+    };
+    let cluster = format!("{:x}", handle.shared.ids.cluster);
+    if let Ok(cluster) = HeaderValue::from_str(&cluster) {
+        reply.headers_mut().insert(CLUSTER_ID, cluster);
+    }
+    reply
+}
+
+fn wrong_method(allowed: &Method) -> Reply {
+    let mut reply = text(
+        StatusCode::METHOD_NOT_ALLOWED,
+        "text/plain; charset=utf-8",
+        "Method Not Allowed\n",
+    );
+    if let Ok(allowed) = HeaderValue::from_str(allowed.as_str()) {
+        reply.headers_mut().insert(header::ALLOW, allowed);
+    }
+    reply
+}
+
+fn members(handle: &Handle) -> Reply {
+    let shared = &handle.shared;
+    let members = json!([{
+        "id": shared.ids.member,
+        "peerURLs": shared.config.initial_advertise_peer_urls,
+        "name": shared.config.name,
+        "clientURLs": shared.client_urls.get(),
+    }]);
+    text(StatusCode::OK, "application/json", &format!("{members}\n"))
+}
+
+/// Refuses to promote: the only member votes already.
+fn promote(id: &str, handle: &Handle) -> Reply {
+    let (status, words) = match id.parse::<u64>() {
+        Ok(id) if id == handle.shared.ids.member => (
+            StatusCode::PRECONDITION_FAILED,
+            "membership: can only promote a learner member\n".to_owned(),
+        ),
+        Ok(_) => (
+            StatusCode::NOT_FOUND,
+            "membership: ID not found\n".to_owned(),
+        ),
+        Err(_) => (
+            StatusCode::NOT_FOUND,
+            format!("member {id} not found in cluster\n"),
+        ),
+    };
+    text(status, "text/plain; charset=utf-8", &words)
+}
