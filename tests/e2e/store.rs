@@ -110,6 +110,7 @@ fn etcdctl_finds_nothing_strange() {
             "--data-dir",
             data.to_str().unwrap(),
             "--listen-client-urls=http://127.0.0.1:0",
+            "--listen-peer-urls=http://127.0.0.1:0",
         ],
     );
     let endpoint = endpoint(&program);
@@ -190,6 +191,7 @@ fn a_killed_store_keeps_every_acknowledged_write() {
                 "--data-dir",
                 data.to_str().unwrap(),
                 "--listen-client-urls=http://127.0.0.1:0",
+                "--listen-peer-urls=http://127.0.0.1:0",
             ],
         )
     };
@@ -268,6 +270,7 @@ fn what_was_deleted_and_compacted_stays_away_however_the_store_ends() {
     let start = || {
         let mut args = vec!["kvstore", "--data-dir", data.to_str().unwrap()];
         args.push("--listen-client-urls=http://127.0.0.1:0");
+        args.push("--listen-peer-urls=http://127.0.0.1:0");
         Program::start(&folder.path().join("stderr"), &args)
     };
     let mut dice = Dice(0x5EED);
@@ -317,6 +320,7 @@ fn etcdctl_is_told_what_a_lone_member_cannot_do() {
     let data = folder.path().join("data");
     let mut args = vec!["kvstore", "--data-dir", data.to_str().unwrap()];
     args.push("--listen-client-urls=http://127.0.0.1:0");
+    args.push("--listen-peer-urls=http://127.0.0.1:0");
     let program = Program::start(&folder.path().join("stderr"), &args);
     let address = endpoint(&program);
     let e = Etcdctl {
