@@ -107,7 +107,7 @@ impl Proposal {
         }
         let id = r.be64()?;
         let identity = match version {
-            VERSION_IDENTITY => Some(Identity::new(name(&mut r, "user")?, r.u64()?)),
+            VERSION_IDENTITY => Some(identity(&mut r)?),
             _ => None,
         };
         let command = command(&mut r)?;
@@ -130,6 +130,15 @@ fn size_hint(c: &Command) -> usize {
         Command::Txn(_) => 512,
         _ => 2 * FIXED,
     }
+}
+
+/// Reads an identity; nobody's, the usual one, takes no memory.
+fn identity(r: &mut Reader) -> Result<Identity> {
+    let user = name(r, "user")?;
+    Ok(match (user.as_str(), r.u64()?) {
+        ("", 0) => Identity::nobody(),
+        (_, revision) => Identity::new(user, revision),
+    })
 }
 
 // --- commands ---

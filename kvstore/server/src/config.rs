@@ -4,6 +4,8 @@ use std::{collections::BTreeMap, path::PathBuf, time::Duration};
 
 use thiserror::Error;
 
+use crate::auth::{AuthToken, BCRYPT_COST, SIMPLE_TOKEN_TTL};
+
 /// etcd's default for `--max-request-bytes`.
 pub const REQUEST_BYTES_MAX: usize = 1_572_864;
 /// etcd's default for `--max-txn-ops`.
@@ -214,6 +216,15 @@ pub struct Config {
     pub max_request_bytes: usize,
     /// Most operations in one transaction.
     pub max_txn_ops: usize,
+    /// Which tokens users get for their passwords.
+    pub auth_token: AuthToken,
+    /// How long a simple token lives after its last use.
+    pub auth_token_ttl: Duration,
+    /// How much work a password's hash is, as a power of two, from 4 to 31.
+    pub bcrypt_cost: u32,
+    /// Whether the common name of a client's certificate says who calls, where no
+    /// token does.
+    pub client_cert_auth: bool,
     /// How history is forgotten.
     pub auto_compaction: AutoCompaction,
     /// How compacted history is deleted.
@@ -266,6 +277,10 @@ impl Config {
             quota_backend_bytes: QUOTA_BACKEND_BYTES,
             max_request_bytes: REQUEST_BYTES_MAX,
             max_txn_ops: TXN_OPS_MAX,
+            auth_token: AuthToken::Simple,
+            auth_token_ttl: SIMPLE_TOKEN_TTL,
+            bcrypt_cost: BCRYPT_COST,
+            client_cert_auth: false,
             auto_compaction: AutoCompaction::Off,
             compaction: Compaction::default(),
             unsafe_no_fsync: false,

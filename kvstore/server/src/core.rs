@@ -11,7 +11,11 @@ mod background;
 use std::{
     collections::{HashMap, VecDeque},
     mem,
-    sync::{Arc, atomic::AtomicU64, mpsc},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+        mpsc,
+    },
     time::Duration,
 };
 
@@ -25,6 +29,7 @@ use tokio::sync::{Notify, oneshot};
 
 pub(crate) use self::background::Background;
 use crate::{
+    auth::SimpleTokens,
     config::Config,
     metrics::Metrics,
     rpc_error::RpcError,
@@ -77,6 +82,9 @@ pub(crate) struct Core {
     log: mpsc::Sender<LogJob>,
     rows_jobs: mpsc::Sender<RowsJob>,
     background: Background,
+    /// The tokens given out.
+    pub(crate) tokens: SimpleTokens,
+    auth_on: Arc<AtomicBool>,
     metrics: Arc<Metrics>,
     election_timeout: Duration,
     request_timeout: Duration,
@@ -91,10 +99,14 @@ pub(crate) struct Parts {
     pub(crate) rows_jobs: mpsc::Sender<RowsJob>,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) proposal_ids: Arc<AtomicU64>,
+    pub(crate) auth_on: Arc<AtomicBool>,
 }
 
 impl Core {
     pub(crate) fn new(parts: Parts, config: &Config) -> Self {
+        parts
+            .auth_on
+            .store(parts.machine.auth().enabled(), Ordering::Release);
         Self {
             hub: WatchHub::new(parts.machine.revision()),
             member: parts.member,
@@ -109,6 +121,8 @@ impl Core {
             log: parts.log,
             rows_jobs: parts.rows_jobs,
             background: Background::new(config, parts.proposal_ids),
+            tokens: SimpleTokens::new(config.auth_token_ttl),
+            auth_on: parts.auth_on,
             metrics: parts.metrics,
             election_timeout: config.election_timeout,
             // etcd: server/config, ReqTimeout.

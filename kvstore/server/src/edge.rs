@@ -61,11 +61,8 @@ pub(crate) async fn converse<T>(
         .max_concurrent_streams(config.max_concurrent_streams)
         .keep_alive_interval(pings.then_some(keep_alive.interval))
         .keep_alive_timeout(keep_alive.timeout);
-    let service = service_fn(move |mut request: Request<Incoming>| {
+    let service = service_fn(move |request: Request<Incoming>| {
         let (services, handle, visit) = (services.clone(), handle.clone(), visit.clone());
-        if let Some(certificate) = &visit.certificate {
-            request.extensions_mut().insert(certificate.clone());
-        }
         async move { Ok::<_, Infallible>(route(request, visit, services, handle).await) }
     });
     let connection = builder.serve_connection(TokioIo::new(stream), service);
@@ -76,7 +73,7 @@ pub(crate) async fn converse<T>(
 }
 
 async fn route(
-    request: Request<Incoming>,
+    mut request: Request<Incoming>,
     visit: Visit,
     mut services: Services,
     handle: Handle,
@@ -92,6 +89,10 @@ async fn route(
         .map(HeaderValue::as_bytes);
     if !kind.is_some_and(|kind| kind.starts_with(b"application/grpc")) {
         return plain(&request, &handle, visit.door).await;
+    }
+    // For gRPC only: over plain HTTP the token alone says who calls, as in etcd.
+    if let Some(certificate) = visit.certificate {
+        request.extensions_mut().insert(certificate);
     }
     let path = request.uri().path().to_owned();
     let (service, method) = path

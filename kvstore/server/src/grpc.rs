@@ -3,6 +3,7 @@
 //! Nothing is decided here. Messages are translated, reply headers filled in, and
 //! errors carried over with the code and message the state machine gave them.
 
+mod auth;
 mod body;
 mod cluster;
 pub(crate) mod convert;
@@ -18,8 +19,8 @@ mod watch_codec;
 
 use hyper::body::Incoming;
 use proto::etcdserverpb::{
-    ResponseHeader, cluster_server::ClusterServer, kv_server::KvServer, lease_server::LeaseServer,
-    maintenance_server::MaintenanceServer,
+    ResponseHeader, auth_server::AuthServer, cluster_server::ClusterServer, kv_server::KvServer,
+    lease_server::LeaseServer, maintenance_server::MaintenanceServer,
 };
 use proto::{
     health::health_server::HealthServer, v3electionpb::election_server::ElectionServer,
@@ -44,6 +45,7 @@ pub(crate) struct Services {
     lease: LeaseServer<Handle>,
     cluster: ClusterServer<Handle>,
     maintenance: MaintenanceServer<Handle>,
+    auth: AuthServer<Handle>,
     lock: LockServer<Handle>,
     election: ElectionServer<Handle>,
     health: HealthServer<Handle>,
@@ -59,6 +61,7 @@ impl Services {
             lease: LeaseServer::new(one()).max_decoding_message_size(OFF),
             cluster: ClusterServer::new(one()).max_decoding_message_size(OFF),
             maintenance: MaintenanceServer::new(one()).max_decoding_message_size(OFF),
+            auth: AuthServer::new(one()).max_decoding_message_size(OFF),
             lock: LockServer::new(one()).max_decoding_message_size(OFF),
             election: ElectionServer::new(one()).max_decoding_message_size(OFF),
             health: HealthServer::new(one()).max_decoding_message_size(OFF),
@@ -89,6 +92,7 @@ impl Services {
             "etcdserverpb.Lease" => self.lease.call(request).await,
             "etcdserverpb.Cluster" => self.cluster.call(request).await,
             "etcdserverpb.Maintenance" => self.maintenance.call(request).await,
+            "etcdserverpb.Auth" => self.auth.call(request).await,
             "v3lockpb.Lock" => self.lock.call(request).await,
             "v3electionpb.Election" => self.election.call(request).await,
             "grpc.health.v1.Health" => self.health.call(request).await,
@@ -164,12 +168,25 @@ fn unsupported(service: &str, method: &str) -> Option<Status> {
             "MoveLeader",
             "Downgrade",
         ],
-        "etcdserverpb.Auth" => {
-            return Some(Status::unimplemented(
-                "etcdserver: users and roles are not supported by this version; \
-                 use client certificates (--client-cert-auth)",
-            ));
-        }
+        "etcdserverpb.Auth" => &[
+            "AuthEnable",
+            "AuthDisable",
+            "AuthStatus",
+            "Authenticate",
+            "UserAdd",
+            "UserGet",
+            "UserList",
+            "UserDelete",
+            "UserChangePassword",
+            "UserGrantRole",
+            "UserRevokeRole",
+            "RoleAdd",
+            "RoleGet",
+            "RoleList",
+            "RoleDelete",
+            "RoleGrantPermission",
+            "RoleRevokePermission",
+        ],
         "v3lockpb.Lock" => &["Lock", "Unlock"],
         "v3electionpb.Election" => &["Campaign", "Proclaim", "Leader", "Observe", "Resign"],
         "grpc.health.v1.Health" => &["Check", "Watch"],

@@ -4,11 +4,18 @@
 use std::sync::{Arc, atomic::Ordering};
 
 use mvcc::{
-    Applied, Command, Error, LeaseId, Proposal, Reply, StateMachine, check, watch::WatchCreate,
+    Applied, Command, Error, Identity, LeaseId, Proposal, Reply, StateMachine, check,
+    watch::WatchCreate,
 };
 use rand::Rng as _;
 
-use crate::{auth::Caller, rpc_error::RpcError, shared::Shared, watch::WatchStream};
+use crate::{
+    auth::{Asker, Caller},
+    core::Core,
+    rpc_error::RpcError,
+    shared::Shared,
+    watch::WatchStream,
+};
 
 /// Reaches a running member; clones are cheap and work on any runtime.
 ///
@@ -62,10 +69,15 @@ impl Handle {
     pub async fn range(&self, request: mvcc::RangeRequest) -> Result<mvcc::RangeReply, RpcError> {
         check::check_range(&request)?;
         self.shared.metrics.ranges.inc();
+        let may = |machine: &StateMachine, who: &Identity| {
+            machine
+                .auth()
+                .check_read(who, &request.key, &request.range_end)
+        };
         if request.serializable {
-            return self.read(|machine| machine.range(&request));
+            return self.read(may, |machine| machine.range(&request));
         }
-        self.read_linearizable(|machine| machine.range(&request))
+        self.read_linearizable(may, |machine| machine.range(&request))
             .await
     }
 
@@ -94,11 +106,12 @@ impl Handle {
     pub async fn txn(&self, request: mvcc::TxnRequest) -> Result<mvcc::TxnReply, RpcError> {
         check::check_txn(&request, self.shared.config.max_txn_ops)?;
         if request.is_readonly() {
+            let may = |machine: &StateMachine, who: &Identity| machine.check_txn(who, &request);
             if request.is_serializable() {
-                return self.read(|machine| machine.txn_readonly(&request));
+                return self.read(may, |machine| machine.txn_readonly(&request));
             }
             return self
-                .read_linearizable(|machine| machine.txn_readonly(&request))
+                .read_linearizable(may, |machine| machine.txn_readonly(&request))
                 .await;
         }
         match self.propose(Command::Txn(request)).await? {
@@ -156,8 +169,15 @@ impl Handle {
     pub async fn lease_keepalive(&self, id: LeaseId) -> Result<i64, RpcError> {
         // A deposed leader must not promise time it cannot give.
         self.confirm_leadership().await?;
+        let asker = self.asker();
         let now = self.shared.now();
-        let renewed = match self.shared.with(|core| core.machine.renew(id, now))? {
+        let renewed = self.shared.with(|core| {
+            self.admit(core, &asker, |machine, who| {
+                machine.check_lease_write(who, id)
+            })?;
+            core.machine.renew(id, now)
+        })?;
+        let renewed = match renewed {
             Ok(renewed) => renewed,
             Err(Error::LeaseNotFound) => return Ok(0),
             Err(error) => return Err(error.into()),
@@ -166,7 +186,7 @@ impl Handle {
         if renewed.clear_checkpoint {
             let checkpoints = vec![(id, 0)];
             let command = Command::LeaseCheckpoint(mvcc::LeaseCheckpointRequest { checkpoints });
-            self.propose(command).await?;
+            self.propose_as(None, command).await?;
         }
         Ok(renewed.ttl)
     }
@@ -174,9 +194,14 @@ impl Handle {
     /// Tells what is left of a lease.
     pub async fn lease_time_to_live(&self, id: LeaseId, keys: bool) -> Result<LeaseTtl, RpcError> {
         self.confirm_leadership().await?;
+        let asker = self.asker();
         let now = self.shared.now();
-        self.shared
-            .with(|core| match core.machine.lease_ttl(id, now) {
+        self.shared.with(|core| {
+            self.admit(core, &asker, |machine, who| match keys {
+                true => machine.check_lease_read(who, id),
+                false => machine.auth().check_user(who),
+            })?;
+            Ok(match core.machine.lease_ttl(id, now) {
                 None => LeaseTtl {
                     ttl: -1,
                     granted_ttl: 0,
@@ -192,12 +217,22 @@ impl Handle {
                     },
                 },
             })
+        })?
     }
 
     /// Lists the leases.
     pub async fn leases(&self) -> Result<Vec<LeaseId>, RpcError> {
         self.confirm_leadership().await?;
-        self.shared.with(|core| core.machine.leases())
+        let asker = self.asker();
+        self.shared.with(|core| {
+            self.admit(core, &asker, |machine, who| {
+                machine.auth().check_user(who)?;
+                // All or none: a list with gaps would look complete.
+                let mut leases = machine.leases().into_iter();
+                leases.try_for_each(|id| machine.check_lease_read(who, id))
+            })?;
+            Ok(core.machine.leases())
+        })?
     }
 
     /// Lists the alarms raised, of one kind or of all.
@@ -272,7 +307,10 @@ impl Handle {
     /// Hashes the history up to a revision, byte for byte as etcd does, so that
     /// members can be compared. It holds everybody else up while it runs.
     pub fn hash_kv(&self, revision: i64) -> Result<mvcc::KvHash, RpcError> {
-        self.read(|machine| machine.hash_kv(revision))
+        self.read(
+            |machine, who| machine.auth().check_root(who),
+            |machine| machine.hash_kv(revision),
+        )
     }
 
     /// Returns the ids of this member and of its cluster.
@@ -294,29 +332,48 @@ impl Handle {
         self.shared.term.load(Ordering::Relaxed)
     }
 
-    /// Reads what this member has applied.
-    fn read<T>(&self, f: impl FnOnce(&StateMachine) -> Result<T, Error>) -> Result<T, RpcError> {
+    /// Reads what this member has applied, if the caller may.
+    pub(crate) fn read<T>(
+        &self,
+        may: impl FnOnce(&StateMachine, &Identity) -> Result<(), Error>,
+        get: impl FnOnce(&StateMachine) -> Result<T, Error>,
+    ) -> Result<T, RpcError> {
+        let asker = self.asker();
         self.shared
-            .with(|core| sound(&core.machine).and_then(f))?
+            .with(|core| self.read_in(core, &asker, may, get))?
             .map_err(checked)
     }
 
-    /// Reads with everything in it that was acknowledged before.
-    async fn read_linearizable<T>(
+    /// Asks and reads under one lock.
+    fn read_in<T>(
         &self,
-        f: impl Fn(&StateMachine) -> Result<T, Error>,
+        core: &mut Core,
+        asker: &Asker,
+        may: impl FnOnce(&StateMachine, &Identity) -> Result<(), Error>,
+        get: impl FnOnce(&StateMachine) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        self.admit(core, asker, may)?;
+        sound(&core.machine).and_then(get)
+    }
+
+    /// Reads with everything in it that was acknowledged before.
+    pub(crate) async fn read_linearizable<T>(
+        &self,
+        may: impl Fn(&StateMachine, &Identity) -> Result<(), Error>,
+        get: impl Fn(&StateMachine) -> Result<T, Error>,
     ) -> Result<T, RpcError> {
         // A leader alone needs nobody's word: one lock, no hop.
+        let asker = self.asker();
         let at_once = self.shared.with(|core| {
             core.member
                 .leads_alone()
-                .then(|| sound(&core.machine).and_then(&f))
+                .then(|| self.read_in(core, &asker, &may, &get))
         })?;
         if let Some(answer) = at_once {
             return answer.map_err(checked);
         }
         self.confirm_leadership().await?;
-        self.read(f)
+        self.read(may, get)
     }
 
     /// Waits until this member is known to lead, and has applied what it should.
@@ -337,13 +394,23 @@ impl Handle {
         }
     }
 
-    /// Puts a command into the log and waits until it is applied.
-    async fn propose(&self, command: Command) -> Result<Reply, RpcError> {
+    /// Puts a command into the log in the caller's name and waits until it is applied.
+    pub(crate) async fn propose(&self, command: Command) -> Result<Reply, RpcError> {
+        let identity = self.identity()?;
+        self.propose_as(identity, command).await
+    }
+
+    /// Puts a command into the log in somebody's name, or the store's own.
+    pub(crate) async fn propose_as(
+        &self,
+        identity: Option<Identity>,
+        command: Command,
+    ) -> Result<Reply, RpcError> {
         let cost = command.quota_cost();
         let id = self.shared.next_proposal_id();
         let data = Proposal {
             id,
-            identity: None,
+            identity,
             command,
         }
         .encode();
@@ -410,7 +477,7 @@ fn checked(error: Error) -> RpcError {
 }
 
 /// The state machine answers every command with its own kind of reply.
-fn unexpected(reply: &Reply) -> RpcError {
+pub(crate) fn unexpected(reply: &Reply) -> RpcError {
     RpcError {
         code: 13,
         message: format!("the state machine answered with {reply:?}"),

@@ -46,7 +46,7 @@ mod watch;
 pub use disk::check_usable;
 
 pub use crate::{
-    auth::PeerCertificate,
+    auth::{AuthToken, JwtOptions, PeerCertificate},
     config::{AutoCompaction, AutoTls, Compaction, Config, KeepAlive, SocketOptions, StartError},
     config::{QUOTA_BACKEND_BYTES, REQUEST_BYTES_MAX, TXN_OPS_MAX},
     config::{TlsFiles, TlsRules, TlsVersion, WriteBehind},

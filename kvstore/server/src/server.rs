@@ -13,7 +13,7 @@ use tokio::sync::oneshot;
 
 use crate::{
     API_VERSION, accept,
-    auth::Caller,
+    auth::{AuthToken, Caller, Jwt},
     config::{Config, StartError},
     core::{Core, Parts},
     driver,
@@ -227,6 +227,7 @@ impl Open {
         if !disk::in_use(&config.data_dir) {
             identity::first(&config)?;
         }
+        let jwt = signer(&config)?;
         let bound = listen::bind_all(&config)?;
         let given = |side, files: &Option<crate::TlsFiles>| {
             let files = files.clone();
@@ -259,7 +260,7 @@ impl Open {
             advertised.extend(clients.flat_map(|(bound, _)| bound.urls()));
         }
         let metrics = Metrics::new(API_VERSION, known.ids.member, config.quota_backend_bytes);
-        let shared = Arc::new(Shared::new(config, known.ids, metrics));
+        let shared = Arc::new(Shared::new(config, known.ids, metrics, jwt));
         let _first = shared.client_urls.set(advertised);
         let threads = open_core(&shared, &dir)?;
         known.note(&dir)?;
@@ -294,6 +295,20 @@ fn make_own(
     let files = tls::ensure_files(side, &config.data_dir, &hosts, config.auto_tls.years)?;
     let made = Certificates::open(side, files, config.tls_rules.clone())?;
     Ok(Some(Arc::new(made)))
+}
+
+/// Loads the keys of signed tokens, if tokens are to be signed.
+fn signer(config: &Config) -> Result<Option<Arc<Jwt>>, StartError> {
+    let AuthToken::Jwt(options) = &config.auth_token else {
+        return Ok(None);
+    };
+    match Jwt::load(options) {
+        Ok(jwt) => Ok(Some(Arc::new(jwt))),
+        Err(reason) => Err(StartError::Flag {
+            flag: "auth-token",
+            reason,
+        }),
+    }
 }
 
 /// Reads log and rows back, starts the disk threads, and stands for election.
@@ -351,6 +366,7 @@ fn open_core(shared: &Arc<Shared>, dir: &DataDir) -> Result<Threads, StartError>
             rows_jobs: rows_sender.clone(),
             metrics: Arc::clone(metrics),
             proposal_ids: Arc::clone(&shared.proposal_ids),
+            auth_on: Arc::clone(&shared.auth_on),
         },
         config,
     );

@@ -14,6 +14,7 @@ use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
+    auth::Jwt,
     config::Config,
     core::{Core, Done},
     fatal::fatal,
@@ -35,6 +36,10 @@ pub(crate) struct Shared {
     start: Instant,
     pub(crate) ids: Ids,
     pub(crate) config: Config,
+    /// Whether callers are checked, as this member has applied it.
+    pub(crate) auth_on: Arc<AtomicBool>,
+    /// Signs and checks tokens; without it they are simple.
+    pub(crate) jwt: Option<Arc<Jwt>>,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) proposal_ids: Arc<AtomicU64>,
     /// The term, for reply headers.
@@ -57,7 +62,12 @@ impl fmt::Debug for Shared {
 }
 
 impl Shared {
-    pub(crate) fn new(config: Config, ids: Ids, metrics: Arc<Metrics>) -> Self {
+    pub(crate) fn new(
+        config: Config,
+        ids: Ids,
+        metrics: Arc<Metrics>,
+        jwt: Option<Arc<Jwt>>,
+    ) -> Self {
         Self {
             core: Mutex::new(None),
             inbox: Mutex::new(Vec::new()),
@@ -67,6 +77,8 @@ impl Shared {
             ids,
             leadership: Leadership::new(config.election_timeout),
             config,
+            auth_on: Arc::default(),
+            jwt,
             metrics,
             term: AtomicU64::new(0),
             stop: CancellationToken::new(),

@@ -19,7 +19,7 @@ use futures::{Stream, StreamExt as _, stream::BoxStream};
 use mvcc::watch::{StreamId, WatchCreate, WatchReply};
 use tokio::sync::Notify;
 
-use crate::{fatal::fatal, handle::Handle};
+use crate::{auth::refusal_text, fatal::fatal, handle::Handle};
 
 /// Events taken from the hub at a time. A revision is never split, so one reply
 /// may still be larger.
@@ -58,8 +58,27 @@ impl Session {
 
     pub(crate) fn create(&self, create: WatchCreate) {
         // The id, or the refusal, comes back as a reply.
+        let asker = self.handle.asker();
         self.ask(|core, stream| {
-            core.hub.create(stream, create);
+            // etcd refuses a negative revision first.
+            let admitted = match create.start_revision < 0 {
+                true => Ok(()),
+                false => self.handle.admit(core, &asker, |machine, who| {
+                    // No key is the smallest one.
+                    let key = if create.key.is_empty() {
+                        b"\0"
+                    } else {
+                        &*create.key
+                    };
+                    machine.auth().check_read(who, key, &create.range_end)
+                }),
+            };
+            match admitted {
+                Ok(()) => {
+                    core.hub.create(stream, create);
+                }
+                Err(error) => core.hub.refuse(stream, refusal_text(&error)),
+            }
         });
     }
 

@@ -15,7 +15,7 @@ const TOKEN_FIELDS: [&str; 2] = ["token", "authorization"];
 /// The connection puts it into each request's extensions.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PeerCertificate {
-    /// The subject's common name; the user when client certificates are asked for.
+    /// The subject's common name; the user under `--client-cert-auth`.
     pub common_name: Arc<str>,
 }
 

@@ -1,28 +1,123 @@
-//! What a call needs of its caller beside keys: to be somebody, or to be root.
+//! From what a caller showed to what the state machine checks.
+//!
+//! With authentication off it all comes down to one look at a flag.
+
+use std::sync::{Arc, atomic::Ordering};
+
+use mvcc::{Error, Identity, StateMachine};
 
 use super::Caller;
-use crate::{handle::Handle, rpc_error::RpcError};
+use crate::{core::Core, handle::Handle, rpc_error::RpcError};
+
+/// A caller, as far as can be said without the core: signatures are checked before
+/// its lock is taken.
+pub(crate) enum Asker {
+    /// The process itself.
+    Internal,
+    /// Who showed a signed token; none if the signature or the time is wrong.
+    Signed(Option<Identity>),
+    /// Who showed a token that the core may know.
+    Token(Arc<str>),
+    /// Who showed a certificate.
+    Named(Arc<str>),
+    /// Who showed nothing.
+    Nobody,
+}
 
 impl Handle {
+    /// Looks at what the caller showed.
+    pub(crate) fn asker(&self) -> Asker {
+        let Caller::Client(shown) = &self.caller else {
+            return Asker::Internal;
+        };
+        if !self.shared.auth_on.load(Ordering::Acquire) {
+            return Asker::Nobody;
+        }
+        // A token says more than a certificate, even if it says nothing good.
+        let name = shown.common_name.as_ref();
+        let name = name.filter(|_| self.shared.config.client_cert_auth);
+        match (&shown.token, &self.shared.jwt, name) {
+            (Some(token), Some(jwt), _) => Asker::Signed(jwt.verify(token)),
+            (Some(token), None, _) => Asker::Token(Arc::clone(token)),
+            (None, _, Some(name)) => Asker::Named(Arc::clone(name)),
+            (None, _, None) => Asker::Nobody,
+        }
+    }
+
+    /// Runs a check of the state machine for the caller, under the lock under which
+    /// its answer is used: nothing can change in between, which is what etcd looks
+    /// at the auth revision twice for (`v3_server.go`, doSerialize).
+    pub(crate) fn admit(
+        &self,
+        core: &mut Core,
+        asker: &Asker,
+        may: impl FnOnce(&StateMachine, &Identity) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        if !core.machine.auth().enabled() {
+            return Ok(());
+        }
+        match self.identify(core, asker)? {
+            Some(who) => may(&core.machine, &who),
+            None => Ok(()),
+        }
+    }
+
+    /// Says who a caller is; none is the process itself, which is not checked.
+    fn identify(&self, core: &mut Core, asker: &Asker) -> Result<Option<Identity>, Error> {
+        let revision = core.machine.auth().revision();
+        Ok(Some(match asker {
+            Asker::Internal => return Ok(None),
+            Asker::Signed(who) => who.clone().ok_or(Error::InvalidAuthToken)?,
+            Asker::Token(token) => {
+                let user = core.tokens.user_of(token, self.shared.now());
+                Identity::new(user.ok_or(Error::InvalidAuthToken)?, revision)
+            }
+            Asker::Named(name) => Identity::new(Arc::clone(name), revision),
+            Asker::Nobody => Identity::nobody(),
+        }))
+    }
+
+    /// Says who a proposal is from.
+    pub(crate) fn identity(&self) -> Result<Option<Identity>, RpcError> {
+        match self.asker() {
+            Asker::Internal => Ok(None),
+            Asker::Nobody => Ok(Some(Identity::nobody())),
+            asker => Ok(self.shared.with(|core| self.identify(core, &asker))??),
+        }
+    }
+
+    /// Runs a check alone.
+    pub(crate) fn check(
+        &self,
+        may: impl FnOnce(&StateMachine, &Identity) -> Result<(), Error>,
+    ) -> Result<(), RpcError> {
+        match self.asker() {
+            Asker::Internal => Ok(()),
+            asker => Ok(self.shared.with(|core| self.admit(core, &asker, may))??),
+        }
+    }
+
     /// Refuses whoever is not an administrator (etcd: AuthAdmin.isPermitted).
     pub(crate) fn check_root(&self) -> Result<(), RpcError> {
-        match &self.caller {
-            Caller::Internal => Ok(()),
-            Caller::Client(credentials) => {
-                tracing::trace!(?credentials, "authentication is not enabled");
-                Ok(())
-            }
-        }
+        self.check(|machine, who| machine.auth().check_root(who))
     }
 
     /// Refuses whoever is nobody (etcd: AuthAdmin.requireAuthInfo).
     pub(crate) fn check_user(&self) -> Result<(), RpcError> {
-        match &self.caller {
-            Caller::Internal => Ok(()),
-            Caller::Client(credentials) => {
-                tracing::trace!(?credentials, "authentication is not enabled");
-                Ok(())
-            }
-        }
+        self.check(|machine, who| machine.auth().check_user(who))
     }
+}
+
+/// Says why a watch is refused, as etcd's watch server writes it (`v3rpc/watch.go`).
+pub(crate) fn refusal_text(error: &Error) -> String {
+    let code = match error {
+        Error::InvalidAuthToken => "Unauthenticated",
+        Error::AuthOldRevision | Error::UserEmpty => "InvalidArgument",
+        _ => "PermissionDenied",
+    };
+    let said = match code {
+        "PermissionDenied" => &Error::PermissionDenied,
+        _ => error,
+    };
+    format!("rpc error: code = {code} desc = {said}")
 }

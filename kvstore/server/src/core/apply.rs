@@ -1,9 +1,12 @@
 //! The one place where committed entries reach the state machine.
 
-use std::time::{Duration, Instant};
+use std::{
+    sync::atomic::Ordering,
+    time::{Duration, Instant},
+};
 
 use member::{EntryKind, LogEntry};
-use mvcc::{Command, Proposal};
+use mvcc::{AuthCommand, Command, Proposal};
 
 use super::Core;
 use crate::fatal::fatal;
@@ -44,9 +47,20 @@ impl Core {
         self.metrics.proposals_pending.set(waiting);
     }
 
+    /// Lets tokens and the switch follow what was just applied.
+    fn follow_auth(&mut self, command: &AuthCommand, index: u64, now: Duration) {
+        self.tokens.follow(command, index, now);
+        let on = self.machine.auth().enabled();
+        self.auth_on.store(on, Ordering::Release);
+    }
+
     fn apply_one(&mut self, index: u64, term: u64, proposal: Proposal, now: Duration) {
         let counter = self.metrics.of_command(&proposal.command);
         let compacts = matches!(proposal.command, Command::Compact(_));
+        let auth = match &proposal.command {
+            Command::Auth(command) => Some(command.clone()),
+            _ => None,
+        };
         let applied = match self.machine.apply(index, term, proposal) {
             Ok(applied) => applied,
             Err(error) => fatal("apply", &format!("log entry {index}: {error}")),
@@ -56,6 +70,9 @@ impl Core {
             counter.inc();
             if compacts {
                 self.begin_compaction(now);
+            }
+            if let Some(command) = auth {
+                self.follow_auth(&command, index, now);
             }
         }
         if !applied.events.is_empty() {

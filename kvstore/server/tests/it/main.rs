@@ -5,6 +5,7 @@
     reason = "a failed step of a test is a failed test"
 )]
 
+mod auth;
 mod bad_input;
 mod crash;
 mod embedded;
