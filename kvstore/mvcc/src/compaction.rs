@@ -39,6 +39,8 @@ pub(crate) struct Compaction {
     /// The log entry that asked for the present work: rows that lack what it
     /// made unreachable must not become durable before it does.
     pub(crate) index: u64,
+    /// Revisions of keys forgotten since the start.
+    pub(crate) forgotten: u64,
 }
 
 /// Returns the cursor of finished work.
@@ -61,6 +63,12 @@ impl StateMachine {
         self.compaction.index = index;
         self.compacted = revision;
         Ok(())
+    }
+
+    /// Returns how many revisions of keys compaction has forgotten since the start,
+    /// for `db_compaction_keys_total`.
+    pub fn compacted_keys(&self) -> u64 {
+        self.compaction.forgotten
     }
 
     /// Deletes some of what compaction made unreachable, looking at up to about
@@ -123,7 +131,9 @@ impl StateMachine {
             false => Vec::new(),
         });
         let mut buried = 0;
-        for mark in gone.unwrap_or_default() {
+        let gone = gone.unwrap_or_default();
+        self.compaction.forgotten += gone.len() as u64;
+        for mark in gone {
             let stays = self.values.mark_dead(mark.rev());
             buried += u32::from(stays && !mark.tombstone);
         }

@@ -168,6 +168,7 @@ impl StateMachine {
             compaction: Compaction {
                 cursor: after(durable.compacted),
                 index: 0,
+                ..Compaction::default()
             },
             applied_index: durable.index,
             applied_term: durable.term,

@@ -12,15 +12,13 @@ use hyper_util::server::graceful::{GracefulShutdown, Watcher};
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     net::{TcpStream, UnixStream},
-    sync::Semaphore,
+    sync::{OwnedSemaphorePermit, Semaphore},
 };
 use tokio_rustls::{LazyConfigAcceptor, server::TlsStream};
 
 use crate::{
     auth::PeerCertificate,
-    edge,
-    grpc::Services,
-    handle::Handle,
+    edge::{self, Edge},
     listen::{Bound, Door, Socket},
     tls::{self, Certificates},
 };
@@ -29,9 +27,9 @@ use crate::{
 /// accepted until another ends.
 const CONNECTIONS_MAX: usize = 20_000;
 
-/// How long a new connection may take to say anything, and again to finish its TLS
-/// handshake. Then it is closed.
-const GREETING_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long a new connection may take to say anything, again to finish its TLS
+/// handshake, and again to say which protocol it speaks. Then it is closed.
+pub(crate) const GREETING_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// How long calls under way may take to end when the member stops.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(1);
@@ -47,6 +45,11 @@ pub(crate) struct Visit {
     pub(crate) remote: Arc<str>,
     /// The certificate that was shown and believed.
     pub(crate) certificate: Option<PeerCertificate>,
+    /// Whether it speaks TLS.
+    pub(crate) secure: bool,
+    /// Its place among [`CONNECTIONS_MAX`]: whoever outlives HTTP, a websocket, keeps
+    /// it.
+    pub(crate) place: Arc<OwnedSemaphorePermit>,
 }
 
 /// What all connections of a listener share.
@@ -55,8 +58,7 @@ struct Host {
     door: Door,
     plain: bool,
     certificates: Option<Arc<Certificates>>,
-    services: Services,
-    handle: Handle,
+    edge: Arc<Edge>,
 }
 
 enum Stream {
@@ -65,19 +67,17 @@ enum Stream {
 }
 
 /// Serves one listener until the member stops.
-pub(crate) async fn serve(bound: Bound, certificates: Option<Arc<Certificates>>, handle: Handle) {
+pub(crate) async fn serve(bound: Bound, certificates: Option<Arc<Certificates>>, edge: Arc<Edge>) {
     let host = Host {
         door: bound.door,
         plain: bound.plain,
         certificates,
-        services: Services::new(handle.clone()),
-        handle,
+        edge,
     };
     let connections = Arc::new(Semaphore::new(CONNECTIONS_MAX));
     let graceful = GracefulShutdown::new();
-    let stop = host.handle.shared.stop.clone();
-    loop {
-        let permit = Arc::clone(&connections).acquire_owned().await;
+    let stop = host.edge.handle.shared.stop.clone();
+    while let Ok(place) = Arc::clone(&connections).acquire_owned().await {
         let accepted = tokio::select! {
             () = stop.cancelled() => break,
             accepted = accept(&bound.socket) => accepted,
@@ -93,8 +93,7 @@ pub(crate) async fn serve(bound: Bound, certificates: Option<Arc<Certificates>>,
         };
         let (host, watcher) = (host.clone(), graceful.watcher());
         tokio::spawn(async move {
-            let _permit = permit;
-            greet(stream, host, watcher).await;
+            greet(stream, host, Arc::new(place), watcher).await;
         });
     }
     // Whoever is still busy then is cut off with the runtime.
@@ -116,7 +115,14 @@ async fn accept(socket: &Socket) -> io::Result<Stream> {
 }
 
 /// Waits for the client to say something, and tells TLS from plain text by it.
-async fn greet(stream: Stream, host: Host, watcher: Watcher) {
+async fn greet(stream: Stream, host: Host, place: Arc<OwnedSemaphorePermit>, watcher: Watcher) {
+    let mut visit = Visit {
+        door: host.door,
+        remote: "@".into(),
+        certificate: None,
+        secure: !host.plain,
+        place,
+    };
     match stream {
         Stream::Tcp(stream, remote) => {
             // Small answers must not wait for an acknowledgement; failing is harmless.
@@ -126,32 +132,33 @@ async fn greet(stream: Stream, host: Host, watcher: Watcher) {
             if !matches!(peeked, Ok(Ok(1..))) {
                 return;
             }
-            let secure = !host.plain || first[0] == TLS_HANDSHAKE;
-            enter(stream, Some(remote), secure, host, watcher).await;
+            visit.remote = remote.to_string().into();
+            visit.secure |= first[0] == TLS_HANDSHAKE;
+            enter(stream, Some(remote), visit, host, watcher).await;
         }
         Stream::Unix(stream) => {
             let ready = tokio::time::timeout(GREETING_TIMEOUT, stream.readable()).await;
             if matches!(ready, Ok(Ok(()))) {
-                let secure = !host.plain;
-                enter(stream, None, secure, host, watcher).await;
+                enter(stream, None, visit, host, watcher).await;
             }
         }
     }
 }
 
 /// Takes a connection through its TLS handshake, if it has one, to the edge.
-async fn enter<T>(stream: T, remote: Option<SocketAddr>, secure: bool, host: Host, watcher: Watcher)
-where
+async fn enter<T>(
+    stream: T,
+    remote: Option<SocketAddr>,
+    mut visit: Visit,
+    host: Host,
+    watcher: Watcher,
+) where
     T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let mut visit = Visit {
-        door: host.door,
-        remote: remote.map_or_else(|| "@".into(), |addr| addr.to_string().into()),
-        certificate: None,
-    };
-    let certificates = host.certificates.filter(|_| secure);
+    let certificates = host.certificates.filter(|_| visit.secure);
     let Some(certificates) = certificates else {
-        edge::converse(stream, visit, host.services, host.handle, watcher).await;
+        visit.secure = false;
+        edge::converse(stream, visit, host.edge, watcher).await;
         return;
     };
     let ip = remote.map(|addr| addr.ip().to_canonical());
@@ -162,7 +169,7 @@ where
             visit.certificate = name.map(|name| PeerCertificate {
                 common_name: name.into(),
             });
-            edge::converse(stream, visit, host.services, host.handle, watcher).await;
+            edge::converse(stream, visit, host.edge, watcher).await;
         }
         Ok(Err(failure)) => failure.log(&visit),
         Err(_late) => tracing::warn!(

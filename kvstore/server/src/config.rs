@@ -210,6 +210,14 @@ pub struct Config {
     pub keep_alive: KeepAlive,
     /// Most calls under way on one connection.
     pub max_concurrent_streams: u32,
+    /// Whether the API is served as JSON too, under `/v3/`.
+    pub enable_grpc_gateway: bool,
+    /// Origins whose pages in a browser may read answers over HTTP; `*` is all.
+    pub cors: Vec<String>,
+    /// Names that plain HTTP is answered under; `*` is all.
+    pub host_whitelist: Vec<String>,
+    /// Whether the time of every gRPC call is measured.
+    pub extensive_metrics: bool,
     /// Above this size of the store, writes are refused.
     pub quota_backend_bytes: u64,
     /// Largest request.
@@ -274,6 +282,10 @@ impl Config {
             socket: SocketOptions::default(),
             keep_alive: KeepAlive::default(),
             max_concurrent_streams: STREAMS_PER_CONNECTION,
+            enable_grpc_gateway: true,
+            cors: vec!["*".to_owned()],
+            host_whitelist: vec!["*".to_owned()],
+            extensive_metrics: false,
             quota_backend_bytes: QUOTA_BACKEND_BYTES,
             max_request_bytes: REQUEST_BYTES_MAX,
             max_txn_ops: TXN_OPS_MAX,

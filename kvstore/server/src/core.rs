@@ -246,6 +246,9 @@ impl Core {
 
     fn answer_reads(&mut self, ids: Vec<ReadId>, result: &Result<(), RpcError>) {
         for id in ids {
+            if result.is_err() {
+                self.metrics.read_indexes_failed.inc();
+            }
             if let Some(reader) = self.readers.remove(&id) {
                 let _gone = reader.send(result.clone());
             }

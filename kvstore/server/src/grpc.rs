@@ -17,7 +17,6 @@ mod queue;
 mod watch;
 mod watch_codec;
 
-use hyper::body::Incoming;
 use proto::etcdserverpb::{
     ResponseHeader, auth_server::AuthServer, cluster_server::ClusterServer, kv_server::KvServer,
     lease_server::LeaseServer, maintenance_server::MaintenanceServer,
@@ -29,8 +28,11 @@ use proto::{
 use tonic::Status;
 use tower::Service as _;
 
-use crate::{edge::Reply, handle::Handle, rpc_error::RpcError};
-pub(crate) use body::Limited;
+use crate::{
+    edge::{Reply, call::CallBody},
+    handle::Handle,
+    rpc_error::RpcError,
+};
 
 /// Bytes a message may have beyond the largest request (etcd: grpcOverheadBytes).
 const OVERHEAD_BYTES: usize = 512 << 10;
@@ -39,8 +41,8 @@ const OVERHEAD_BYTES: usize = 512 << 10;
 #[derive(Clone, Debug)]
 pub(crate) struct Services {
     handle: Handle,
-    /// Bytes a message may have. [`Limited`] enforces it; tonic's own limits are off.
-    message_bytes_max: usize,
+    /// Bytes a message may have. [`CallBody`] enforces it; tonic's own limits are off.
+    pub(crate) message_bytes_max: usize,
     kv: KvServer<Handle>,
     lease: LeaseServer<Handle>,
     cluster: ClusterServer<Handle>,
@@ -71,10 +73,10 @@ impl Services {
 
     /// Answers one call; `service` and `method` are the halves of its path.
     pub(crate) async fn call(
-        &mut self,
+        &self,
         service: &str,
         method: &str,
-        request: http::Request<Incoming>,
+        request: http::Request<CallBody>,
     ) -> Reply {
         if let Some(status) = unsupported(service, method) {
             return status.into_http();
@@ -85,17 +87,16 @@ impl Services {
         }
         // Taken before the call begins, so that no loss in between is missed.
         let lost = needs_leader.then(|| self.handle.shared.leadership.lost());
-        let request = request.map(|body| Limited::new(body, self.message_bytes_max));
         let reply = match service {
-            "etcdserverpb.KV" => self.kv.call(request).await,
+            "etcdserverpb.KV" => self.kv.clone().call(request).await,
             "etcdserverpb.Watch" => Ok(watch::call(&self.handle, request).await),
-            "etcdserverpb.Lease" => self.lease.call(request).await,
-            "etcdserverpb.Cluster" => self.cluster.call(request).await,
-            "etcdserverpb.Maintenance" => self.maintenance.call(request).await,
-            "etcdserverpb.Auth" => self.auth.call(request).await,
-            "v3lockpb.Lock" => self.lock.call(request).await,
-            "v3electionpb.Election" => self.election.call(request).await,
-            "grpc.health.v1.Health" => self.health.call(request).await,
+            "etcdserverpb.Lease" => self.lease.clone().call(request).await,
+            "etcdserverpb.Cluster" => self.cluster.clone().call(request).await,
+            "etcdserverpb.Maintenance" => self.maintenance.clone().call(request).await,
+            "etcdserverpb.Auth" => self.auth.clone().call(request).await,
+            "v3lockpb.Lock" => self.lock.clone().call(request).await,
+            "v3electionpb.Election" => self.election.clone().call(request).await,
+            "grpc.health.v1.Health" => self.health.clone().call(request).await,
             _ => return unknown_service(service).into_http(),
         };
         let reply = match reply {

@@ -1,7 +1,10 @@
 //! The embedded client: what gRPC offers, without a socket. The gRPC edge itself
 //! is a translator in front of it, so both answer alike.
 
-use std::sync::{Arc, atomic::Ordering};
+use std::{
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
 
 use mvcc::{
     Applied, Command, Error, Identity, LeaseId, Proposal, Reply, StateMachine, check,
@@ -12,10 +15,15 @@ use rand::Rng as _;
 use crate::{
     auth::{Asker, Caller},
     core::Core,
+    metrics,
     rpc_error::RpcError,
     shared::Shared,
     watch::WatchStream,
 };
+
+/// From here on a linearizable read had to ask again whether this member leads
+/// (etcd: readIndexRetryTime).
+const READ_SLOW: Duration = Duration::from_millis(500);
 
 /// Reaches a running member; clones are cheap and work on any runtime.
 ///
@@ -68,17 +76,21 @@ impl Handle {
     /// Reads a range; linearizable unless it asks to be serializable.
     pub async fn range(&self, request: mvcc::RangeRequest) -> Result<mvcc::RangeReply, RpcError> {
         check::check_range(&request)?;
-        self.shared.metrics.ranges.inc();
+        self.shared.metrics.applies.ranges.inc();
         let may = |machine: &StateMachine, who: &Identity| {
             machine
                 .auth()
                 .check_read(who, &request.key, &request.range_end)
         };
-        if request.serializable {
-            return self.read(may, |machine| machine.range(&request));
-        }
-        self.read_linearizable(may, |machine| machine.range(&request))
-            .await
+        let began = self.shared.now();
+        let reply = if request.serializable {
+            self.read(may, |machine| machine.range(&request))
+        } else {
+            self.read_linearizable(may, |machine| machine.range(&request))
+                .await
+        };
+        self.took(metrics::apply::RANGE, reply.is_ok(), began);
+        reply
     }
 
     /// Writes a key.
@@ -107,12 +119,18 @@ impl Handle {
         check::check_txn(&request, self.shared.config.max_txn_ops)?;
         if request.is_readonly() {
             let may = |machine: &StateMachine, who: &Identity| machine.check_txn(who, &request);
-            if request.is_serializable() {
-                return self.read(may, |machine| machine.txn_readonly(&request));
+            let began = self.shared.now();
+            let reply = if request.is_serializable() {
+                self.read(may, |machine| machine.txn_readonly(&request))
+            } else {
+                self.read_linearizable(may, |machine| machine.txn_readonly(&request))
+                    .await
+            };
+            self.took(metrics::apply::READONLY_TXN, reply.is_ok(), began);
+            if let Ok(reply) = &reply {
+                self.shared.metrics.applies.txn(reply);
             }
-            return self
-                .read_linearizable(may, |machine| machine.txn_readonly(&request))
-                .await;
+            return reply;
         }
         match self.propose(Command::Txn(request)).await? {
             Reply::Txn(reply) => Ok(reply),
@@ -332,6 +350,12 @@ impl Handle {
         self.shared.term.load(Ordering::Relaxed)
     }
 
+    /// Notes that a request of a kind is answered.
+    fn took(&self, op: usize, well: bool, began: Duration) {
+        let took = self.shared.now().saturating_sub(began);
+        self.shared.metrics.applies.requested(op, well, took);
+    }
+
     /// Reads what this member has applied, if the caller may.
     pub(crate) fn read<T>(
         &self,
@@ -388,9 +412,13 @@ impl Handle {
         })?;
         match answer {
             None => Ok(()),
-            Some(answer) => answer
-                .await
-                .unwrap_or_else(|_dropped| Err(Error::Stopped.into())),
+            Some(answer) => {
+                let answer = answer.await;
+                if self.shared.now().saturating_sub(now) > READ_SLOW {
+                    self.shared.metrics.slow_read_indexes.inc();
+                }
+                answer.unwrap_or_else(|_dropped| Err(Error::Stopped.into()))
+            }
         }
     }
 
@@ -407,6 +435,7 @@ impl Handle {
         command: Command,
     ) -> Result<Reply, RpcError> {
         let cost = command.quota_cost();
+        let op = metrics::apply::op(&command);
         let id = self.shared.next_proposal_id();
         let data = Proposal {
             id,
@@ -431,6 +460,8 @@ impl Handle {
                 .unwrap_or_else(|_dropped| Err(Error::Stopped.into())),
             Err(error) => Err(error),
         };
+        let well = matches!(&applied, Ok(applied) if applied.result.is_ok());
+        self.took(op, well, now);
         match applied {
             Ok(applied) => applied.result.map_err(RpcError::from),
             Err(error) => {

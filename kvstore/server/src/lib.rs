@@ -27,6 +27,7 @@ mod core;
 mod driver;
 mod edge;
 mod fatal;
+mod gateway;
 mod grpc;
 mod handle;
 mod identity;

@@ -1,5 +1,13 @@
-//! Numbers for dashboards, under the names etcd's dashboards ask for
-//! (etcd contrib/mixin).
+//! Numbers for dashboards and alerts, under the names etcd's ask for (etcd
+//! contrib/mixin).
+//!
+//! What changes with every call is counted where it happens; what a member knows
+//! anyway is asked when somebody scrapes ([`text`]).
+
+pub(crate) mod apply;
+pub(crate) mod calls;
+pub(crate) mod process;
+pub(crate) mod text;
 
 use std::{
     fmt,
@@ -10,9 +18,9 @@ use std::{
 };
 
 use member::{Role, Standing};
-use mvcc::Command;
+use mvcc::Reply;
 use prometheus_client::{
-    encoding::{EncodeLabelSet, text::encode},
+    encoding::EncodeLabelSet,
     metrics::{
         counter::Counter,
         family::Family,
@@ -22,22 +30,28 @@ use prometheus_client::{
     registry::Registry,
 };
 
-/// What tells one kind of gRPC call from another.
+use self::{apply::Applies, calls::Calls};
+use crate::{API_VERSION, config::Config};
+
+/// A cluster goes by the smallest minor version of its members.
+pub(crate) const CLUSTER_VERSION: &str = "3.5";
+
+/// A number with a fraction.
+type FloatGauge = Gauge<f64, AtomicU64>;
+
+/// What tells one health check from another.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub(crate) struct Handled {
-    pub(crate) grpc_service: String,
-    pub(crate) grpc_method: String,
-    pub(crate) grpc_code: String,
+pub(crate) struct Check {
+    name: &'static str,
+    r#type: &'static str,
 }
 
+/// How often a health check went how.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct VersionLabel {
-    server_version: String,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct IdLabel {
-    server_id: String,
+pub(crate) struct CheckOutcome {
+    name: &'static str,
+    status: &'static str,
+    r#type: &'static str,
 }
 
 /// Makes a metric at its zero.
@@ -57,7 +71,19 @@ impl Zero for Gauge {
     }
 }
 
-impl Zero for Family<Handled, Counter> {
+impl Zero for FloatGauge {
+    fn zero() -> Self {
+        Self::default()
+    }
+}
+
+impl Zero for Family<Check, Gauge> {
+    fn zero() -> Self {
+        Self::default()
+    }
+}
+
+impl Zero for Family<CheckOutcome, Counter> {
     fn zero() -> Self {
         Self::default()
     }
@@ -78,21 +104,24 @@ macro_rules! metrics {
         pub(crate) struct Metrics {
             registry: Registry,
             last_leader: AtomicU64,
-            /// Counts what no dashboard asks for.
-            other: Counter,
+            /// The gRPC calls.
+            pub(crate) calls: Calls,
+            /// What was applied.
+            pub(crate) applies: Applies,
             $(pub(crate) $field: $kind,)*
         }
 
         impl Metrics {
-            pub(crate) fn new(version: &str, member_id: u64, quota: u64) -> Arc<Self> {
+            pub(crate) fn new(config: &Config, member_id: u64) -> Arc<Self> {
                 let mut registry = Registry::default();
-                fixed(&mut registry, version, member_id, quota);
+                fixed(&mut registry, config, member_id);
+                let calls = Calls::register(&mut registry, config.extensive_metrics);
+                let applies = Applies::register(&mut registry);
                 $(
                     let $field = <$kind>::zero();
                     registry.register($name, $help, $field.clone());
                 )*
-                let other = Counter::default();
-                Arc::new(Self { registry, last_leader: AtomicU64::new(0), other, $($field,)* })
+                Arc::new(Self { registry, last_leader: AtomicU64::new(0), calls, applies, $($field,)* })
             }
         }
     };
@@ -101,31 +130,42 @@ macro_rules! metrics {
 metrics! {
     has_leader: Gauge = "etcd_server_has_leader", "Whether a leader is known";
     is_leader: Gauge = "etcd_server_is_leader", "Whether this member leads";
+    is_learner: Gauge = "etcd_server_is_learner", "Whether this member is a learner";
     leader_changes: Counter = "etcd_server_leader_changes_seen", "Changes of leader seen";
     proposals_pending: Gauge = "etcd_server_proposals_pending", "Proposals waiting to be applied";
-    proposals_applied: Counter = "etcd_server_proposals_applied", "Proposals applied";
+    proposals_applied: Gauge = "etcd_server_proposals_applied_total", "Index of the last applied entry";
     proposals_committed: Gauge = "etcd_server_proposals_committed_total", "Index of the last committed entry";
     proposals_failed: Counter = "etcd_server_proposals_failed", "Proposals that got no answer";
+    read_indexes_failed: Counter = "etcd_server_read_indexes_failed", "Linearizable reads that were refused";
+    slow_read_indexes: Counter = "etcd_server_slow_read_indexes", "Linearizable reads that had to ask twice";
+    health_success: Gauge = "etcd_server_health_success", "Health checks that went well";
+    health_failures: Gauge = "etcd_server_health_failures", "Health checks that failed";
+    health_checks: Family<Check, Gauge> = "etcd_server_healthcheck", "How each check of livez and readyz went last";
+    health_outcomes: Family<CheckOutcome, Counter> = "etcd_server_healthchecks", "How often each check of livez and readyz went how";
     wal_fsync: Histogram = "etcd_disk_wal_fsync_duration_seconds", "Latency of log syncs";
     backend_commit: Histogram = "etcd_disk_backend_commit_duration_seconds", "Latency of write-backs";
-    puts: Counter = "etcd_debugging_mvcc_put", "Puts applied";
-    deletes: Counter = "etcd_debugging_mvcc_delete", "Deletes applied";
-    txns: Counter = "etcd_debugging_mvcc_txn", "Transactions applied";
-    ranges: Counter = "etcd_debugging_mvcc_range", "Ranges answered";
-    compactions: Counter = "etcd_debugging_mvcc_compactions", "Compactions applied";
     lease_granted: Counter = "etcd_debugging_lease_granted", "Leases granted";
     lease_revoked: Counter = "etcd_debugging_lease_revoked", "Leases revoked";
     lease_renewed: Counter = "etcd_debugging_lease_renewed", "Leases renewed";
+    lease_expired: Counter = "etcd_debugging_server_lease_expired", "Leases whose time ran out";
     db_size: Gauge = "etcd_mvcc_db_total_size_in_bytes", "Bytes the store takes";
     db_size_in_use: Gauge = "etcd_mvcc_db_total_size_in_use_in_bytes", "Bytes of it that are not garbage";
     keys: Gauge = "etcd_debugging_mvcc_keys_total", "Live keys";
     watchers: Gauge = "etcd_debugging_mvcc_watcher_total", "Watchers";
     slow_watchers: Gauge = "etcd_debugging_mvcc_slow_watcher_total", "Watchers reading history";
     watch_streams: Gauge = "etcd_debugging_mvcc_watch_stream_total", "Watch streams";
+    pending_events: Gauge = "etcd_debugging_mvcc_pending_events_total", "Events waiting for their watcher";
+    compacted_keys: Gauge = "etcd_debugging_mvcc_db_compaction_keys_total", "Revisions of keys that compaction deleted";
     current_revision: Gauge = "etcd_debugging_mvcc_current_revision", "Revision of the store";
     compact_revision: Gauge = "etcd_debugging_mvcc_compact_revision", "Compacted revision";
     resident_bytes: Gauge = "process_resident_memory_bytes", "Resident memory";
-    handled: Family<Handled, Counter> = "grpc_server_handled", "Calls answered, streams begun";
+    virtual_bytes: Gauge = "process_virtual_memory_bytes", "Virtual memory";
+    cpu_seconds: FloatGauge = "process_cpu_seconds_total", "Processor time spent";
+    start_time: FloatGauge = "process_start_time_seconds", "When the process began, in Unix time";
+    open_fds: Gauge = "process_open_fds", "Open file descriptors";
+    max_fds: Gauge = "process_max_fds", "File descriptors that may be open";
+    os_fd_used: Gauge = "os_fd_used", "Open file descriptors";
+    os_fd_limit: Gauge = "os_fd_limit", "File descriptors that may be open";
 }
 
 impl fmt::Debug for Metrics {
@@ -135,69 +175,71 @@ impl fmt::Debug for Metrics {
 }
 
 impl Metrics {
-    /// Writes all numbers as text.
-    pub(crate) fn text(&self) -> String {
-        self.resident_bytes.set(resident_bytes().unwrap_or(0));
-        let mut text = String::new();
-        // Writing to a String cannot fail.
-        let _infallible = encode(&mut text, &self.registry);
-        text
-    }
-
     pub(crate) fn standing(&self, standing: &Standing) {
         self.has_leader.set(i64::from(standing.leader != 0));
         self.is_leader.set(i64::from(standing.role == Role::Leader));
+        // A lone member votes.
+        self.is_learner.set(0);
         let last = self.last_leader.swap(standing.leader, Ordering::Relaxed);
         if standing.leader != 0 && last != standing.leader {
             self.leader_changes.inc();
         }
     }
 
-    /// Returns the counter of a kind of command.
-    pub(crate) fn of_command(&self, command: &Command) -> Counter {
-        let counter = match command {
-            Command::Put(_) => &self.puts,
-            Command::DeleteRange(_) => &self.deletes,
-            Command::Txn(_) => &self.txns,
-            Command::Compact(_) => &self.compactions,
-            Command::LeaseGrant(_) => &self.lease_granted,
-            Command::LeaseRevoke(_) => &self.lease_revoked,
-            Command::LeaseCheckpoint(_)
-            | Command::AlarmActivate(_)
-            | Command::AlarmDeactivate(_)
-            | Command::Auth(_) => &self.other,
+    /// Notes how a check of a probe went.
+    pub(crate) fn health_check(&self, probe: &'static str, name: &'static str, well: bool) {
+        let check = Check {
+            name,
+            r#type: probe,
         };
-        counter.clone()
+        self.health_checks
+            .get_or_create(&check)
+            .set(i64::from(well));
+        let outcome = CheckOutcome {
+            name,
+            status: if well { "success" } else { "error" },
+            r#type: probe,
+        };
+        self.health_outcomes.get_or_create(&outcome).inc();
+    }
+
+    /// Counts what came of a command.
+    pub(crate) fn carried_out(&self, result: &Result<Reply, mvcc::Error>) {
+        match result {
+            Ok(Reply::LeaseGrant(_)) => drop(self.lease_granted.inc()),
+            Ok(Reply::LeaseRevoke(_)) => drop(self.lease_revoked.inc()),
+            _ => {}
+        }
     }
 }
 
 /// Registers what never changes.
-fn fixed(registry: &mut Registry, version: &str, member_id: u64, quota: u64) {
-    let server = Family::<VersionLabel, Gauge>::default();
-    server
-        .get_or_create(&VersionLabel {
-            server_version: version.to_owned(),
-        })
-        .set(1);
-    registry.register("etcd_server_version", "Version of the API served", server);
-    let id = Family::<IdLabel, Gauge>::default();
-    id.get_or_create(&IdLabel {
-        server_id: format!("{member_id:x}"),
-    })
-    .set(1);
-    registry.register("etcd_server_id", "Id of this member", id);
+fn fixed(registry: &mut Registry, config: &Config, member_id: u64) {
+    let named = |label: &'static str, value: String| {
+        let family = Family::<[(&'static str, String); 1], Gauge>::default();
+        family.get_or_create(&[(label, value)]).set(1);
+        family
+    };
+    registry.register(
+        "etcd_server_version",
+        "Version of the API served",
+        named("server_version", API_VERSION.to_owned()),
+    );
+    registry.register(
+        "etcd_cluster_version",
+        "Version that all members understand",
+        named("cluster_version", CLUSTER_VERSION.to_owned()),
+    );
+    registry.register(
+        "etcd_server_id",
+        "Id of this member",
+        named("server_id", format!("{member_id:x}")),
+    );
     let bytes = Gauge::<i64>::default();
-    bytes.set(i64::try_from(quota).unwrap_or(i64::MAX));
+    bytes.set(i64::try_from(config.quota_backend_bytes).unwrap_or(i64::MAX));
     registry.register(
         "etcd_server_quota_backend_bytes",
         "Bytes the store may take",
         bytes,
     );
-}
-
-/// Reads resident memory from the kernel; the page size is 4 KiB wherever this runs.
-fn resident_bytes() -> Option<i64> {
-    let text = std::fs::read_to_string("/proc/self/statm").ok()?;
-    let pages: i64 = text.split(' ').nth(1)?.parse().ok()?;
-    Some(pages * 4096)
 }

@@ -8,7 +8,10 @@ use http::{HeaderName, HeaderValue, Method, Request, StatusCode, header};
 use serde_json::json;
 
 use crate::{
-    edge::{Reply, text, version},
+    edge::{
+        answer::{self, Answer, JSON, TEXT},
+        plain::version,
+    },
     handle::Handle,
 };
 
@@ -16,17 +19,13 @@ const PROMOTE: &str = "/members/promote/";
 const CLUSTER_ID: HeaderName = HeaderName::from_static("x-etcd-cluster-id");
 
 /// Answers one request.
-pub(crate) fn answer<B>(request: &Request<B>, handle: &Handle) -> Reply {
+pub(crate) fn answer<B>(request: &Request<B>, handle: &Handle) -> Answer {
     let path = request.uri().path();
     let allowed = match path {
         "/version" | "/members" | "/downgrade/enabled" => Method::GET,
         path if path.starts_with(PROMOTE) => Method::POST,
         _ => {
-            return text(
-                StatusCode::NOT_FOUND,
-                "text/plain; charset=utf-8",
-                "404 page not found\n",
-            );
+            return answer::not_found();
         }
     };
     if *request.method() != allowed {
@@ -35,7 +34,7 @@ pub(crate) fn answer<B>(request: &Request<B>, handle: &Handle) -> Reply {
     let mut reply = match path {
         "/version" => return version(),
         "/members" => members(handle),
-        "/downgrade/enabled" => text(StatusCode::OK, "text/plain", "false"),
+        "/downgrade/enabled" => answer::whole(StatusCode::OK, TEXT, "false"),
         path => promote(path.trim_start_matches(PROMOTE), handle),
     };
     let cluster = format!("{:x}", handle.shared.ids.cluster);
@@ -45,19 +44,15 @@ pub(crate) fn answer<B>(request: &Request<B>, handle: &Handle) -> Reply {
     reply
 }
 
-fn wrong_method(allowed: &Method) -> Reply {
-    let mut reply = text(
-        StatusCode::METHOD_NOT_ALLOWED,
-        "text/plain; charset=utf-8",
-        "Method Not Allowed\n",
-    );
+fn wrong_method(allowed: &Method) -> Answer {
+    let mut reply = answer::refusal(StatusCode::METHOD_NOT_ALLOWED, "Method Not Allowed");
     if let Ok(allowed) = HeaderValue::from_str(allowed.as_str()) {
         reply.headers_mut().insert(header::ALLOW, allowed);
     }
     reply
 }
 
-fn members(handle: &Handle) -> Reply {
+fn members(handle: &Handle) -> Answer {
     let shared = &handle.shared;
     let members = json!([{
         "id": shared.ids.member,
@@ -65,24 +60,21 @@ fn members(handle: &Handle) -> Reply {
         "name": shared.config.name,
         "clientURLs": shared.client_urls.get(),
     }]);
-    text(StatusCode::OK, "application/json", &format!("{members}\n"))
+    answer::whole(StatusCode::OK, JSON, format!("{members}\n"))
 }
 
 /// Refuses to promote: the only member votes already.
-fn promote(id: &str, handle: &Handle) -> Reply {
+fn promote(id: &str, handle: &Handle) -> Answer {
     let (status, words) = match id.parse::<u64>() {
         Ok(id) if id == handle.shared.ids.member => (
             StatusCode::PRECONDITION_FAILED,
-            "membership: can only promote a learner member\n".to_owned(),
+            "membership: can only promote a learner member".to_owned(),
         ),
-        Ok(_) => (
-            StatusCode::NOT_FOUND,
-            "membership: ID not found\n".to_owned(),
-        ),
+        Ok(_) => (StatusCode::NOT_FOUND, "membership: ID not found".to_owned()),
         Err(_) => (
             StatusCode::NOT_FOUND,
-            format!("member {id} not found in cluster\n"),
+            format!("member {id} not found in cluster"),
         ),
     };
-    text(status, "text/plain; charset=utf-8", &words)
+    answer::refusal(status, &words)
 }

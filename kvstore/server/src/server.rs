@@ -12,11 +12,12 @@ use mvcc::StateMachine;
 use tokio::sync::oneshot;
 
 use crate::{
-    API_VERSION, accept,
+    accept,
     auth::{AuthToken, Caller, Jwt},
     config::{Config, StartError},
     core::{Core, Parts},
     driver,
+    edge::Edge,
     handle::Handle,
     identity::{self, Known},
     listen::{self, Bound, Door},
@@ -175,9 +176,10 @@ fn run(config: Config, tell: oneshot::Sender<Result<Started, StartError>>) {
         let clients = listeners.iter().filter(|(bound, _)| matches!(bound.door, Door::Clients { .. }));
         let addresses: Vec<_> = clients.map(|(bound, _)| bound.address()).collect();
         let driver = tokio::spawn(driver::drive(Arc::clone(&shared)));
+        let edge = Edge::new(handle.clone());
         let edges: Vec<_> = listeners
             .into_iter()
-            .map(|(bound, tls)| tokio::spawn(accept::serve(bound, tls, handle.clone())))
+            .map(|(bound, tls)| tokio::spawn(accept::serve(bound, tls, Arc::clone(&edge))))
             .collect();
         tracing::info!(addresses = %format!("[{}]", addresses.join(", ")), member = %format!("{:x}", shared.ids.member), "ready to serve client requests");
         let gone = tell.send(Ok(Started { addrs, handle, ended })).is_err();
@@ -259,7 +261,7 @@ impl Open {
                 .filter(|(bound, _)| matches!(bound.door, Door::Clients { .. }));
             advertised.extend(clients.flat_map(|(bound, _)| bound.urls()));
         }
-        let metrics = Metrics::new(API_VERSION, known.ids.member, config.quota_backend_bytes);
+        let metrics = Metrics::new(&config, known.ids.member);
         let shared = Arc::new(Shared::new(config, known.ids, metrics, jwt));
         let _first = shared.client_urls.set(advertised);
         let threads = open_core(&shared, &dir)?;

@@ -442,6 +442,16 @@ impl WatchHub {
         self.watchers.iter().flatten().filter(|w| !w.synced).count()
     }
 
+    /// Counts the events that wait for their watcher to be read, for
+    /// `pending_events_total`.
+    pub fn pending_count(&self) -> usize {
+        self.watchers
+            .iter()
+            .flatten()
+            .map(|w| w.pending.len())
+            .sum()
+    }
+
     /// Counts the streams, for `watch_stream_total`.
     pub fn stream_count(&self) -> usize {
         self.ids.len()

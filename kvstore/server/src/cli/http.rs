@@ -17,8 +17,7 @@ pub(super) const FLAGS: &[Flag] = &[
         Kind::Choice(&["basic", "extensive"]),
         "basic",
         "Level of detail of metrics; 'extensive' adds histograms of calls.",
-    )
-    .nothing("the metrics are the same at both levels"),
+    ),
     Flag::new(
         "enable-pprof",
         Kind::Bool,
@@ -31,22 +30,19 @@ pub(super) const FLAGS: &[Flag] = &[
         Kind::Bool,
         "true",
         "Serve the JSON gateway at /v3/.",
-    )
-    .nothing("the gateway is not served yet"),
+    ),
     Flag::new(
         "cors",
         Kind::List,
         "*",
         "Comma-separated origins allowed by CORS (empty or * means all).",
-    )
-    .nothing("the gateway is not served yet"),
+    ),
     Flag::new(
         "host-whitelist",
         Kind::List,
         "*",
         "Comma-separated hostnames accepted from HTTP clients without TLS (empty or * means all).",
-    )
-    .refused("a list of hostnames is not enforced yet"),
+    ),
     Flag::new(
         "enable-distributed-tracing",
         Kind::Bool,
@@ -95,5 +91,9 @@ pub(super) fn apply(
     _notes: &mut Vec<String>,
 ) -> Result<(), StartError> {
     config.listen_metrics_urls = values.list("listen-metrics-urls");
+    config.extensive_metrics = values.text("metrics") == "extensive";
+    config.enable_grpc_gateway = values.boolean("enable-grpc-gateway");
+    config.cors = values.list("cors");
+    config.host_whitelist = values.list("host-whitelist");
     Ok(())
 }

@@ -208,6 +208,7 @@ impl Core {
 
     fn tend_leases(&mut self, now: Duration) {
         for id in self.machine.expired(now, LEASES_REVOKED_MAX) {
+            self.metrics.lease_expired.inc();
             self.propose_unasked(Command::LeaseRevoke(LeaseRevokeRequest { id }));
         }
         let checkpoints = self

@@ -1,101 +1,15 @@
-//! What surrounds the messages of a call: limits on the way in, an early end on
-//! the way out.
+//! What surrounds the replies of a call: an early end.
 
 use std::{
     pin::Pin,
-    task::{Context, Poll, ready},
+    task::{Context, Poll},
 };
 
-use bytes::{Buf as _, Bytes};
+use bytes::Bytes;
 use http::HeaderMap;
-use http_body::{Body as HttpBody, Frame, SizeHint};
-use hyper::body::Incoming;
+use http_body::{Body as HttpBody, Frame};
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 use tonic::{Status, body::Body};
-
-/// Bytes in front of each message: a flag and a length.
-const PREFIX_BYTES: usize = 5;
-
-/// A request's body in which no message may be longer than a limit.
-///
-/// The length a message announces is looked at as soon as it is there: a liar
-/// gets its error at once, in the words of grpc-go (rpc_util.go, `recvMsg`), and
-/// nothing is kept for it.
-pub(crate) struct Limited {
-    body: Incoming,
-    limit: usize,
-    /// What is left to come of the message under way.
-    rest: usize,
-    prefix: [u8; PREFIX_BYTES],
-    /// How much of the next message's prefix is there.
-    prefix_len: usize,
-}
-
-impl Limited {
-    pub(crate) fn new(body: Incoming, limit: usize) -> Self {
-        Self {
-            body,
-            limit,
-            rest: 0,
-            prefix: [0; PREFIX_BYTES],
-            prefix_len: 0,
-        }
-    }
-
-    /// Follows the messages through a piece of the body.
-    fn check(&mut self, mut data: &[u8]) -> Result<(), Status> {
-        while !data.is_empty() {
-            let passed = self.rest.min(data.len());
-            self.rest -= passed;
-            data.advance(passed);
-            let part = (PREFIX_BYTES - self.prefix_len).min(data.len());
-            self.prefix[self.prefix_len..][..part].copy_from_slice(&data[..part]);
-            self.prefix_len += part;
-            data.advance(part);
-            if self.prefix_len == PREFIX_BYTES {
-                self.prefix_len = 0;
-                let mut length = &self.prefix[1..];
-                let length = length.get_u32() as usize;
-                if length > self.limit {
-                    let limit = self.limit;
-                    return Err(Status::resource_exhausted(format!(
-                        "grpc: received message larger than max ({length} vs. {limit})"
-                    )));
-                }
-                self.rest = length;
-            }
-        }
-        Ok(())
-    }
-}
-
-impl HttpBody for Limited {
-    type Data = Bytes;
-    type Error = tonic::codegen::StdError;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
-        let frame = ready!(Pin::new(&mut self.body).poll_frame(cx));
-        Poll::Ready(match frame {
-            None => None,
-            Some(Err(error)) => Some(Err(error.into())),
-            Some(Ok(frame)) => match frame.data_ref().map_or(Ok(()), |data| self.check(data)) {
-                Ok(()) => Some(Ok(frame)),
-                Err(status) => Some(Err(status.into())),
-            },
-        })
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
-    }
-}
 
 /// A reply that ends with an error when the leader is lost for long.
 struct LeaderBound {

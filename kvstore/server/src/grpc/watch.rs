@@ -2,28 +2,29 @@
 
 use std::sync::Arc;
 
-use futures::{StreamExt as _, stream::BoxStream};
+use futures::{
+    StreamExt as _,
+    stream::{self, BoxStream},
+};
 use mvcc::watch::WatchCreate;
 use proto::etcdserverpb::{
     self as pb, watch_create_request::FilterType, watch_request::RequestUnion,
 };
+use tokio::sync::oneshot;
 use tonic::{
     Request, Response, Status, Streaming,
     server::{Grpc, StreamingService},
 };
 
-use super::{
-    body::Limited,
-    watch_codec::{WatchCodec, WatchMessage},
-};
+use super::watch_codec::{WatchCodec, WatchMessage};
 use crate::{
-    edge::Reply,
+    edge::{Reply, call::CallBody},
     handle::Handle,
     watch::{Session, replies},
 };
 
 /// Answers the one method of the service, with a codec that shares encoded events.
-pub(super) async fn call(handle: &Handle, request: http::Request<Limited>) -> Reply {
+pub(super) async fn call(handle: &Handle, request: http::Request<CallBody>) -> Reply {
     Grpc::new(WatchCodec)
         .streaming(Watch(handle.clone()), request)
         .await
@@ -40,7 +41,11 @@ impl StreamingService<pb::WatchRequest> for Watch {
         let handle = self.0.for_caller(&request);
         let session = Session::open(&handle);
         let stop = self.0.shared.stop.clone();
-        tokio::spawn(follow(Arc::clone(&session), request.into_inner()));
+        let (fail, failed) = oneshot::channel();
+        tokio::spawn(follow(Arc::clone(&session), request.into_inner(), fail));
+        // What was wrong with a request ends the stream, behind what was ready.
+        let failure = stream::once(failed)
+            .filter_map(|failed| std::future::ready(failed.ok().map(Err::<WatchMessage, Status>)));
         let header = self.0.header(0).unwrap_or_default();
         let shared = Arc::clone(&self.0.shared);
         let limit = shared.config.max_request_bytes;
@@ -51,22 +56,39 @@ impl StreamingService<pb::WatchRequest> for Watch {
                 revision: reply.revision,
                 ..header
             };
-            futures::stream::iter(
+            stream::iter(
                 WatchMessage::of_reply(reply, header, limit)
                     .into_iter()
                     .map(Ok),
             )
         });
         std::future::ready(Ok(Response::new(
-            messages.take_until(stop.cancelled_owned()).boxed(),
+            messages
+                .chain(failure)
+                .take_until(stop.cancelled_owned())
+                .boxed(),
         )))
     }
 }
 
 /// Carries out what the client asks until it hangs up.
-async fn follow(session: Arc<Session>, mut requests: Streaming<pb::WatchRequest>) {
-    // An error is the end of the client's side as much as an end is.
-    while let Ok(Some(request)) = requests.message().await {
+async fn follow(
+    session: Arc<Session>,
+    mut requests: Streaming<pb::WatchRequest>,
+    fail: oneshot::Sender<Status>,
+) {
+    loop {
+        let request = match requests.message().await {
+            Ok(Some(request)) => request,
+            // It has nothing more to ask, and still listens: its watches go on until
+            // it is gone itself (etcd: v3rpc/watch.go, recvLoop).
+            Ok(None) => return,
+            Err(status) => {
+                // A client that is gone needs no answer.
+                let _gone = fail.send(status);
+                return session.close();
+            }
+        };
         match request.request_union {
             Some(RequestUnion::CreateRequest(request)) => session.create(create(request)),
             Some(RequestUnion::CancelRequest(request)) => session.cancel(request.watch_id),
@@ -75,7 +97,6 @@ async fn follow(session: Arc<Session>, mut requests: Streaming<pb::WatchRequest>
             None => {}
         }
     }
-    session.close();
 }
 
 fn create(request: pb::WatchCreateRequest) -> WatchCreate {

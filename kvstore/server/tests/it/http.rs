@@ -2,56 +2,267 @@
 
 use http_body_util::{BodyExt as _, Empty};
 use kvserver::TlsFiles;
-use tokio::{
-    io::{AsyncReadExt as _, AsyncWriteExt as _},
-    net::TcpStream,
-};
+use tokio::net::TcpStream;
 
 use crate::store::Store;
 
-/// Sends a GET over HTTP/1.1; returns status line and body.
+/// Sends a GET over HTTP/1.1; returns status and body.
 async fn get(store: &Store, path: &str) -> (u16, String) {
-    let mut stream = TcpStream::connect(store.running().client_addr.unwrap())
-        .await
-        .unwrap();
-    let request = format!("GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
-    stream.write_all(request.as_bytes()).await.unwrap();
-    let mut reply = String::new();
-    stream.read_to_string(&mut reply).await.unwrap();
-    let status = reply.split(' ').nth(1).unwrap().parse().unwrap();
-    (status, reply.split_once("\r\n\r\n").unwrap().1.to_owned())
+    let answer = store.http(&format!("GET {path}"), "").await;
+    (answer.status, answer.body)
 }
 
 #[tokio::test]
-async fn health_version_and_metrics_answer_as_etcds_do() {
+async fn health_and_version_answer_as_etcds_do() {
     let store = Store::start().await;
-    store.kv().await.put("a", "1").await;
+    let well = (200, r#"{"health":"true","reason":""}"#.to_owned());
+    for path in [
+        "/health",
+        "/health?serializable=true",
+        "/health?exclude=NOSPACE",
+    ] {
+        assert_eq!(get(&store, path).await, well, "{path}");
+    }
+    let health = store.http("GET /health", "").await;
     assert_eq!(
-        get(&store, "/health").await,
-        (200, r#"{"health":"true","reason":""}"#.to_owned())
+        health.header("content-type"),
+        Some("text/plain; charset=utf-8")
     );
-    assert_eq!(get(&store, "/readyz").await, (200, "ok\n".to_owned()));
-    assert_eq!(get(&store, "/livez").await, (200, "ok\n".to_owned()));
     let (status, version) = get(&store, "/version").await;
     assert_eq!(status, 200);
     assert!(
         version.contains(r#""etcdserver":"3.5."#) && version.contains(r#""etcdcluster":"3.5.0""#),
         "{version}"
     );
-    let (status, metrics) = get(&store, "/metrics").await;
-    assert_eq!(status, 200);
-    for line in [
-        "etcd_server_has_leader 1",
-        "etcd_server_is_leader 1",
-        "etcd_debugging_mvcc_put_total 1",
-        "etcd_debugging_mvcc_current_revision 2",
-        "etcd_disk_wal_fsync_duration_seconds_count ",
-        "etcd_mvcc_db_total_size_in_bytes ",
-        r#"grpc_server_handled_total{grpc_service="etcdserverpb.KV",grpc_method="Put",grpc_code="OK"} 1"#,
-    ] {
-        assert!(metrics.contains(line), "{line} is not in {metrics}");
+    let vars = store.http("GET /debug/vars", "").await;
+    let vars: serde_json::Value = serde_json::from_str(&vars.body).unwrap();
+    assert_eq!(vars["raft.status"]["raftState"], "StateLeader");
+    for path in ["/health", "/version", "/debug/vars", "/livez", "/readyz"] {
+        let refused = store.http(&format!("POST {path}"), "").await;
+        assert_eq!(
+            (refused.status, refused.body.as_str()),
+            (405, "Method Not Allowed\n"),
+            "{path}"
+        );
+        assert_eq!(refused.header("allow"), Some("get"));
+        assert_eq!(store.http(&format!("HEAD {path}"), "").await.status, 405);
     }
-    assert_eq!(get(&store, "/nowhere").await.0, 404);
+    let nowhere = store.http("GET /nowhere", "").await;
+    assert_eq!(
+        (nowhere.status, nowhere.body.as_str()),
+        (404, "404 page not found\n")
+    );
+    assert_eq!(nowhere.header("x-content-type-options"), Some("nosniff"));
+}
+
+async fn raise(store: &Store, kind: mvcc::AlarmKind, raised: bool) {
+    let handle = &store.running().handle;
+    let member = handle.ids().0;
+    let alarm = mvcc::Alarm { member, kind };
+    handle.set_alarm(alarm, raised).await.unwrap();
+}
+
+/// Bodies as etcd 3.5.1 (alarms) and etcdhttp/health.go of 3.5.11 (probes) have them.
+#[tokio::test]
+async fn alarms_show_where_they_should() {
+    let store = Store::start().await;
+    raise(&store, mvcc::AlarmKind::NoSpace, true).await;
+    let ill = |reason: &str| {
+        let body = format!("{{\"health\":\"false\",\"reason\":\"{reason}\"}}\n");
+        (503, body)
+    };
+    let well = || (200, r#"{"health":"true","reason":""}"#.to_owned());
+    assert_eq!(get(&store, "/health").await, ill("ALARM NOSPACE"));
+    let excluded = get(&store, "/health?exclude=CORRUPT&exclude=NOSPACE").await;
+    assert_eq!(excluded, well());
+    // A full store still serves readers.
+    assert_eq!(get(&store, "/readyz").await, (200, "ok\n".to_owned()));
+    raise(&store, mvcc::AlarmKind::NoSpace, false).await;
+    assert_eq!(get(&store, "/health").await, well());
+
+    raise(&store, mvcc::AlarmKind::Corrupt, true).await;
+    assert_eq!(get(&store, "/health").await, ill("ALARM CORRUPT"));
+    let corrupt = "etcdserver: corrupt cluster";
+    assert_eq!(
+        get(&store, "/health?exclude=CORRUPT").await,
+        ill(&format!("RANGE ERROR:{corrupt}"))
+    );
+    assert_eq!(
+        get(&store, "/livez").await,
+        (503, format!("[-]serializable_read failed: {corrupt}\n\n"))
+    );
+    assert_eq!(
+        get(&store, "/readyz").await,
+        (
+            503,
+            format!(
+                "[-]data_corruption failed: alarm activated: CORRUPT\n\
+                 [-]serializable_read failed: {corrupt}\n\
+                 [-]linearizable_read failed: {corrupt}\n\
+                 [+]non_learner ok\n\n"
+            )
+        )
+    );
+    assert_eq!(
+        get(&store, "/readyz/data_corruption").await,
+        (
+            503,
+            "[-]data_corruption failed: alarm activated: CORRUPT\n\n".to_owned()
+        )
+    );
+    let left =
+        "/readyz?exclude=data_corruption&exclude=serializable_read&exclude=linearizable_read";
+    assert_eq!(get(&store, left).await, (200, "ok\n".to_owned()));
+}
+
+#[tokio::test]
+async fn probes_tell_each_check_when_asked() {
+    let store = Store::start().await;
+    for (path, body) in [
+        ("/livez", "ok\n"),
+        ("/readyz", "ok\n"),
+        ("/livez?verbose", "[+]serializable_read ok\nok\n"),
+        (
+            "/readyz?verbose",
+            "[+]data_corruption ok\n[+]serializable_read ok\n[+]linearizable_read ok\n\
+             [+]non_learner ok\nok\n",
+        ),
+        (
+            "/readyz?verbose&exclude=data_corruption&exclude=nonsense&exclude=non_learner",
+            "[+]serializable_read ok\n[+]linearizable_read ok\nok\n",
+        ),
+        (
+            "/readyz/linearizable_read?verbose&exclude=linearizable_read",
+            "[+]linearizable_read ok\nok\n",
+        ),
+        ("/readyz/non_learner", "ok\n"),
+    ] {
+        assert_eq!(get(&store, path).await, (200, body.to_owned()), "{path}");
+    }
+    assert_eq!(get(&store, "/livez/linearizable_read").await.0, 404);
+    assert_eq!(get(&store, "/readyz/").await.0, 404);
+}
+
+/// The rules of etcd's accessController.
+#[tokio::test]
+async fn origins_and_hosts_are_let_in_as_listed() {
+    let open = Store::start().await;
+    let answer = open.http("GET /version", "").await;
+    assert_eq!(answer.header("access-control-allow-origin"), Some("*"));
+    let preflight = open.http("OPTIONS /v3/kv/range", "").await;
+    assert_eq!((preflight.status, preflight.body.as_str()), (200, ""));
+    assert_eq!(
+        preflight.header("access-control-allow-methods"),
+        Some("post, get, options, put, delete")
+    );
+
+    let closed = Store::start_with(|config| {
+        config.cors = vec!["http://a.com:80".to_owned()];
+        config.host_whitelist = vec!["good.com".to_owned()];
+    })
+    .await;
+    for (origin, allowed) in [
+        ("http://a.com:80", Some("http://a.com:80")),
+        ("http://c.com", None),
+    ] {
+        let head = format!("GET /version\nHost: good.com:2379\nOrigin: {origin}");
+        let answer = closed.http(&head, "").await;
+        assert_eq!(answer.status, 200);
+        assert_eq!(answer.header("access-control-allow-origin"), allowed);
+    }
+    for path in ["GET /version", "POST /v3/kv/range"] {
+        let answer = closed.http(&format!("{path}\nHost: evil.com"), "{}").await;
+        assert_eq!(answer.status, 421);
+        assert!(answer.body.contains("\"evil.com\""), "{}", answer.body);
+    }
+    // gRPC does not come from a browser.
+    assert_eq!(closed.kv().await.put("a", "1").await, 2);
+}
+
+#[tokio::test]
+async fn listeners_serve_what_they_are_for() {
+    let free = || "http://127.0.0.1:0".to_owned();
+    let store = Store::start_with(|config| {
+        config.listen_client_http_urls = vec![free()];
+        config.listen_metrics_urls = vec![free()];
+    })
+    .await;
+    let grpc = store.running().client_addr.unwrap();
+    let http = store.running().http_addrs[0];
+    let metrics = store.running().metrics_addrs[0];
+    assert_eq!(store.kv().await.put("a", "1").await, 2);
+    assert_eq!(
+        crate::store::http(grpc, "GET /health", "").await.status,
+        415
+    );
+    let range = r#"{"key":"YQ=="}"#;
+    assert_eq!(
+        crate::store::http(grpc, "POST /v3/kv/range", range)
+            .await
+            .status,
+        415
+    );
+
+    for path in ["/health", "/version", "/metrics", "/livez"] {
+        let answer = crate::store::http(http, &format!("GET {path}"), "").await;
+        assert_eq!(answer.status, 200, "{path}");
+    }
+    assert_eq!(
+        crate::store::http(http, "POST /v3/kv/range", range)
+            .await
+            .status,
+        200
+    );
+    let channel = tonic::transport::Channel::from_shared(format!("http://{http}"))
+        .unwrap()
+        .connect()
+        .await
+        .unwrap();
+    let range = crate::store::range("a", "");
+    assert!(crate::store::Kv::new(channel).range(range).await.is_err());
+
+    for (path, status) in [
+        ("/health", 200),
+        ("/metrics", 200),
+        ("/livez", 200),
+        ("/readyz", 200),
+        ("/version", 404),
+        ("/debug/vars", 404),
+    ] {
+        let answer = crate::store::http(metrics, &format!("GET {path}"), "").await;
+        assert_eq!(answer.status, status, "{path}");
+        assert_eq!(answer.header("access-control-allow-origin"), None);
+    }
+    let gateway = crate::store::http(metrics, "POST /v3/kv/range", "{}").await;
+    assert_eq!(gateway.status, 404);
+}
+
+/// Who begins to speak HTTP/2 or HTTP/1 and stops is not waited for.
+#[tokio::test]
+async fn half_a_greeting_is_not_waited_for() {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+    let store = Store::start().await;
+    let addr = store.running().client_addr.unwrap();
+    let mut waiting = tokio::task::JoinSet::new();
+    for said in [
+        "",
+        "P",
+        "PRI * HTTP/2.0\r\n\r\nSM",
+        "GET /health HTTP/1.1\r\nHo",
+    ] {
+        waiting.spawn(async move {
+            let mut stream = TcpStream::connect(addr).await.unwrap();
+            stream.write_all(said.as_bytes()).await.unwrap();
+            let mut rest = Vec::new();
+            let closed =
+                tokio::time::timeout(crate::store::DEADLINE, stream.read_to_end(&mut rest));
+            assert!(closed.await.is_ok(), "still open after {said:?}");
+        });
+    }
+    while let Some(done) = waiting.join_next().await {
+        done.unwrap();
+    }
 }
 
 #[tokio::test]

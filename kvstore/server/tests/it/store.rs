@@ -68,6 +68,11 @@ impl Store {
         format!("http://{}", self.running().client_addr.unwrap())
     }
 
+    /// Sends one HTTP/1.1 request to the client port, as [`http`] does.
+    pub(crate) async fn http(&self, head: &str, body: &str) -> Answer {
+        http(self.running().client_addr.unwrap(), head, body).await
+    }
+
     pub(crate) async fn channel(&self) -> Channel {
         Channel::from_shared(self.url())
             .unwrap()
@@ -91,6 +96,78 @@ impl Store {
     pub(crate) async fn maintenance(&self) -> MaintenanceClient<Channel> {
         MaintenanceClient::new(self.channel().await)
     }
+}
+
+/// An answer over HTTP/1.1.
+#[derive(Debug, PartialEq)]
+pub(crate) struct Answer {
+    pub(crate) status: u16,
+    /// The header, in small letters.
+    pub(crate) head: String,
+    pub(crate) body: String,
+}
+
+impl Answer {
+    fn parse(text: &str) -> Self {
+        let (head, body) = text.split_once("\r\n\r\n").unwrap();
+        let head = head.to_ascii_lowercase();
+        let chunked = head.contains("transfer-encoding: chunked");
+        Self {
+            status: head.split(' ').nth(1).unwrap().parse().unwrap(),
+            body: if chunked {
+                unchunked(body)
+            } else {
+                body.to_owned()
+            },
+            head,
+        }
+    }
+
+    /// Returns the value of a header.
+    pub(crate) fn header(&self, name: &str) -> Option<&str> {
+        self.head.lines().find_map(|line| {
+            let (found, value) = line.split_once(':')?;
+            (found == name).then(|| value.trim())
+        })
+    }
+}
+
+fn unchunked(mut body: &str) -> String {
+    let mut whole = String::new();
+    while let Some((size, rest)) = body.split_once("\r\n") {
+        let size = usize::from_str_radix(size, 16).unwrap();
+        if size == 0 {
+            break;
+        }
+        whole.push_str(&rest[..size]);
+        body = &rest[size + 2..];
+    }
+    whole
+}
+
+/// Sends one HTTP/1.1 request and reads the whole answer. `head` is its first line
+/// and, on lines of their own, headers beyond the usual.
+pub(crate) async fn http(addr: std::net::SocketAddr, head: &str, body: &str) -> Answer {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+    let (line, headers) = head.split_once('\n').unwrap_or((head, ""));
+    let mut request = format!("{line} HTTP/1.1\r\n");
+    if !headers.to_ascii_lowercase().contains("host:") {
+        request.push_str("Host: x\r\n");
+    }
+    for header in headers.lines() {
+        request.push_str(&format!("{header}\r\n"));
+    }
+    request.push_str(&format!(
+        "Connection: close\r\nContent-Length: {}\r\n\r\n{body}",
+        body.len()
+    ));
+    let mut stream = tokio::net::TcpStream::connect(addr).await.unwrap();
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let mut answer = String::new();
+    let read = stream.read_to_string(&mut answer);
+    tokio::time::timeout(DEADLINE, read).await.unwrap().unwrap();
+    Answer::parse(&answer)
 }
 
 /// The KV client with the plain cases made short.

@@ -1,0 +1,82 @@
+//! Where a request goes: a gRPC service, the gateway, or a page of plain HTTP.
+
+use std::{sync::Arc, time::Instant};
+
+use http::{HeaderValue, Method, Request, StatusCode, header};
+use hyper::body::Incoming;
+
+use super::{
+    Edge,
+    answer::{self, Answer},
+    call::{self, CallSource},
+    plain,
+};
+use crate::{accept::Visit, gateway, listen::Door, peer};
+
+/// Answers one request.
+pub(super) async fn route(mut request: Request<Incoming>, visit: Visit, edge: Arc<Edge>) -> Answer {
+    let is_grpc = request
+        .headers()
+        .get(header::CONTENT_TYPE)
+        .map(HeaderValue::as_bytes)
+        .is_some_and(|kind| kind.starts_with(b"application/grpc"));
+    match visit.door {
+        Door::Clients { .. } if is_grpc => {
+            if let Some(certificate) = visit.certificate {
+                request.extensions_mut().insert(certificate);
+            }
+            return grpc(request, &visit.remote, &edge).await;
+        }
+        Door::Clients { http: false } => {
+            // grpc-go says so of any other content type.
+            return answer::refusal(
+                StatusCode::UNSUPPORTED_MEDIA_TYPE,
+                "invalid gRPC request content-type; plain HTTP is at --listen-client-http-urls",
+            );
+        }
+        Door::Peers => return peer::answer(&request, &edge.handle),
+        // Scraped from inside, and without names of its own to check (etcd: only
+        // client listeners have the access controller).
+        Door::Metrics => return plain::metrics_listener(&request, &edge.handle).await,
+        Door::Clients { http: true } | Door::Http => {}
+    }
+    http(request, visit, edge).await
+}
+
+/// Answers a gRPC call.
+async fn grpc(request: Request<Incoming>, remote: &str, edge: &Edge) -> Answer {
+    let began = Instant::now();
+    let uri = request.uri().clone();
+    let reply = call::call(edge, request.map(CallSource::Wire)).await;
+    let limit = edge.handle.shared.config.warning_unary_request_duration;
+    let took = began.elapsed();
+    if took > limit && !limit.is_zero() {
+        let path = uri.path();
+        tracing::warn!(remote, path, ?took, expected = ?limit, "request took too long");
+    }
+    reply.map(answer::Body::Call)
+}
+
+/// Answers over HTTP on a client listener, within what the access rules allow.
+async fn http(request: Request<Incoming>, visit: Visit, edge: Arc<Edge>) -> Answer {
+    if !visit.secure
+        && let Some(refusal) = edge.access.host_refusal(&request)
+    {
+        return refusal;
+    }
+    let cors = edge.access.cors(request.headers());
+    let mut answer = if request.method() == Method::OPTIONS {
+        answer::empty()
+    } else if let Some(path) = gateway::path(request.uri().path())
+        && edge.gateway.is_some()
+    {
+        let path = path.to_owned();
+        gateway::answer(&edge, &path, request, visit).await
+    } else {
+        plain::client_listener(&request, &edge.handle).await
+    };
+    if let Some(cors) = cors {
+        cors.write(answer.headers_mut());
+    }
+    answer
+}
