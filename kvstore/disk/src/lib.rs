@@ -3,7 +3,9 @@
 //! ```text
 //! <data-dir>/VERSION     the format of everything beside it
 //! <data-dir>/LOCK        held while a process uses the directory
-//! <data-dir>/wal/        the replicated log, in segments ([`Wal`])
+//! <data-dir>/MEMBER      who the member is (crate `kvserver`)
+//! <data-dir>/fixtures/   certificates it made for itself (crate `kvserver`)
+//! <data-dir>/wal/        the replicated log, in segments ([`Wal`]), unless elsewhere
 //! <data-dir>/db/         rows written behind the log ([`Rows`], sled)
 //! ```
 //!

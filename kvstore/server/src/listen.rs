@@ -147,7 +147,8 @@ pub(crate) fn check(config: &Config) -> Result<(), StartError> {
                     "TLS key/cert ({flags}) must be provided for {text}"
                 ));
             }
-            if door == Door::Http && config.listen_client_urls.contains(text) {
+            let fixed = !matches!(url.place, Place::Tcp { port: 0, .. });
+            if fixed && door == Door::Http && config.listen_client_urls.contains(text) {
                 return refuse(format!(
                     "cannot bind both --listen-client-urls and --listen-client-http-urls on the \
                      same url {text}"
