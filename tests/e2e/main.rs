@@ -14,3 +14,4 @@ mod refuse;
 mod restart;
 mod spine;
 mod store;
+mod store_flags;

@@ -141,7 +141,8 @@ fn channel(url: &str, tls: Option<&EtcdTls>) -> Result<Channel, StoreError> {
         .connect_timeout(CONNECT_TIMEOUT)
         .http2_keep_alive_interval(KEEPALIVE_EVERY)
         .keep_alive_timeout(KEEPALIVE_TIMEOUT)
-        .keep_alive_while_idle(true)
+        // A store sends away who pings without a call under way (grpc-go's rule).
+        .keep_alive_while_idle(false)
         .tcp_nodelay(true);
     if secure {
         let tls = tls.cloned().unwrap_or_default();
