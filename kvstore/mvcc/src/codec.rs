@@ -185,6 +185,11 @@ fn put_command(out: &mut BytesMut, c: &Command) {
             out.put_u8(10);
             put_auth_command(out, a);
         }
+        Command::Downgrade(target) => {
+            out.put_u8(11);
+            out.put_u8(u8::from(target.is_some()));
+            put_bytes(out, target.as_deref().unwrap_or_default().as_bytes());
+        }
     }
 }
 
@@ -208,6 +213,11 @@ fn command(r: &mut Reader) -> Result<Command> {
         8 => Command::AlarmActivate(alarm(r)?),
         9 => Command::AlarmDeactivate(alarm(r)?),
         10 => Command::Auth(auth_command(r)?),
+        11 => {
+            let on = flag(r)?;
+            let target = name(r, "version")?;
+            Command::Downgrade(on.then_some(target))
+        }
         tag => return Err(unknown("command", u64::from(tag))),
     })
 }

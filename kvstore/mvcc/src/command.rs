@@ -318,6 +318,8 @@ pub enum Command {
     AlarmDeactivate(Alarm),
     /// Changes users, roles, or whether callers are checked.
     Auth(AuthCommand),
+    /// Announces that the cluster goes back to an older version; `None` calls it off.
+    Downgrade(Option<String>),
 }
 
 impl Command {
@@ -334,7 +336,8 @@ impl Command {
             | Self::LeaseCheckpoint(_)
             | Self::AlarmActivate(_)
             | Self::AlarmDeactivate(_)
-            | Self::Auth(_) => 0,
+            | Self::Auth(_)
+            | Self::Downgrade(_) => 0,
         }
     }
 }

@@ -280,7 +280,7 @@ impl Lessor {
     }
 
     /// Starts the clocks of leases granted since the time was last known.
-    fn start_fresh(&mut self, now: Duration) {
+    pub(crate) fn start_fresh(&mut self, now: Duration) {
         let Some(clocks) = &mut self.clocks else {
             return;
         };

@@ -39,6 +39,7 @@ mod hash;
 mod key_index;
 mod lessor;
 pub mod machine;
+mod page;
 mod range;
 pub mod response;
 mod tail;
@@ -63,6 +64,7 @@ pub use error::Error;
 pub use hash::KvHash;
 pub use lessor::LEASE_TTL_MAX;
 pub use machine::{CompactStep, Config, LeaseStatus, Renewed, StateMachine};
+pub use page::{Page, PageRequest};
 pub use response::{
     AlarmReply, Applied, AuthReply, CompactReply, DeleteReply, Event, EventKind, KeyValue,
     LeaseGrantReply, LeaseReply, PutReply, RangeReply, Reply, ResponseOp, TxnReply,

@@ -187,6 +187,7 @@ impl StateMachine {
             Command::AlarmActivate(a) => Ok(Reply::Alarm(self.activate(index, *a))),
             Command::AlarmDeactivate(a) => Ok(Reply::Alarm(self.deactivate(index, *a))),
             Command::Auth(c) => self.change_auth(index, c).map(Reply::Auth),
+            Command::Downgrade(target) => Ok(self.set_downgrade(index, target.as_deref())),
         }
     }
 
@@ -262,6 +263,17 @@ impl StateMachine {
             auth_revision: self.auth.revision(),
             index,
         })
+    }
+
+    fn set_downgrade(&mut self, index: u64, target: Option<&str>) -> Reply {
+        let row = target.map(|target| Bytes::copy_from_slice(target.as_bytes()));
+        match &row {
+            Some(row) => self.meta.insert(DOWNGRADE.to_owned(), row.clone()),
+            None => self.meta.remove(DOWNGRADE),
+        };
+        let delta = Delta::Row(meta_key(DOWNGRADE), row);
+        self.pending.push_back((index, delta));
+        Reply::Downgrade
     }
 
     fn activate(&mut self, index: u64, alarm: Alarm) -> AlarmReply {
@@ -360,6 +372,12 @@ impl StateMachine {
         self.values.unwritten_bytes() as u64
     }
 
+    /// Returns the version the cluster is to go back to, if it is.
+    pub fn downgrade(&self) -> Option<String> {
+        let target = self.meta.get(DOWNGRADE)?;
+        Some(String::from_utf8_lossy(target).into_owned())
+    }
+
     /// Lists the raised alarms, by member and kind.
     pub fn alarms(&self) -> Vec<Alarm> {
         self.alarms.iter().copied().collect()
@@ -428,6 +446,12 @@ impl StateMachine {
         self.lessor.checkpoints_due(now, interval, limit)
     }
 
+    /// Starts the clocks of leases granted since the time was last known; call it
+    /// after applying, so that a lease runs from its grant.
+    pub fn start_granted(&mut self, now: Duration) {
+        self.lessor.start_fresh(now);
+    }
+
     /// Starts the lease clocks: this member became leader. Every lease gets its
     /// full (or checkpointed) time plus `extend`.
     pub fn promote(&mut self, now: Duration, extend: Duration) {
@@ -439,5 +463,8 @@ impl StateMachine {
         self.lessor.demote();
     }
 }
+
+/// Names the row of a downgrade that was announced.
+const DOWNGRADE: &str = "downgrade";
 
 type Events = Vec<std::sync::Arc<crate::response::Event>>;

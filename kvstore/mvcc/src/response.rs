@@ -144,6 +144,8 @@ pub enum Reply {
     LeaseRevoke(LeaseReply),
     /// To `LeaseCheckpoint`.
     LeaseCheckpoint(LeaseReply),
+    /// To `Downgrade`.
+    Downgrade,
     /// To `AlarmActivate` and `AlarmDeactivate`.
     Alarm(AlarmReply),
     /// To `Auth`.

@@ -286,11 +286,12 @@ impl Core {
     }
 
     /// Opens a watch stream and names whom to wake for it.
-    pub(crate) fn open_stream(&mut self) -> (StreamId, Arc<Notify>) {
+    pub(crate) fn open_stream(&mut self, now: Duration) -> (StreamId, Arc<Notify>) {
         self.next_stream += 1;
         let signal = Arc::new(Notify::new());
         self.hub.open_stream(self.next_stream);
         self.streams.insert(self.next_stream, Arc::clone(&signal));
+        self.watch_for_quiet(self.next_stream, now);
         (self.next_stream, signal)
     }
 

@@ -7,6 +7,7 @@ mod auth;
 mod body;
 mod cluster;
 pub(crate) mod convert;
+mod downgrade;
 mod election;
 mod health;
 mod kv;

@@ -49,7 +49,7 @@ pub struct Status {
     pub db_size_in_use: u64,
     /// The leader's id; zero is none.
     pub leader: u64,
-    /// Index of the last entry appended to the log.
+    /// Index of the last entry committed.
     pub raft_index: u64,
     /// The term.
     pub raft_term: u64,
@@ -91,6 +91,21 @@ impl Handle {
         };
         self.took(metrics::apply::RANGE, reply.is_ok(), began);
         reply
+    }
+
+    /// Reads a page of a range.
+    pub(crate) async fn range_page(
+        &self,
+        request: &mvcc::PageRequest,
+        linearizable: bool,
+    ) -> Result<mvcc::Page, RpcError> {
+        match linearizable {
+            true => {
+                self.read_linearizable(|machine| machine.page(request))
+                    .await
+            }
+            false => self.read(|machine| machine.page(request)),
+        }
     }
 
     /// Writes a key.
@@ -253,6 +268,19 @@ impl Handle {
         })?
     }
 
+    /// Returns the version the cluster is to go back to, if it is.
+    pub(crate) fn downgrade(&self) -> Result<Option<String>, RpcError> {
+        self.shared.with(|core| core.machine.downgrade())
+    }
+
+    /// Announces that the cluster goes back to a version, or calls it off.
+    pub(crate) async fn set_downgrade(&self, target: Option<String>) -> Result<(), RpcError> {
+        match self.propose(Command::Downgrade(target)).await? {
+            Reply::Downgrade => Ok(()),
+            other => Err(unexpected(&other)),
+        }
+    }
+
     /// Lists the alarms raised, of one kind or of all.
     pub fn alarms(&self, kind: Option<mvcc::AlarmKind>) -> Result<Vec<mvcc::Alarm>, RpcError> {
         let mut alarms = self.shared.with(|core| core.machine.alarms())?;
@@ -313,7 +341,7 @@ impl Handle {
                 db_size,
                 db_size_in_use,
                 leader: standing.leader,
-                raft_index: core.member.last_index(),
+                raft_index: core.member.commit_index(),
                 raft_term: standing.term,
                 raft_applied_index: core.machine.applied_index(),
                 revision: core.machine.revision(),
@@ -329,6 +357,18 @@ impl Handle {
             |machine, who| machine.auth().check_root(who),
             |machine| machine.hash_kv(revision),
         )
+    }
+
+    /// Hashes all this member holds, and says as of which revision. Unlike HashKV it
+    /// compares only with members that compacted alike, as etcd's does.
+    pub(crate) fn hash(&self) -> Result<(u32, i64), RpcError> {
+        let keys = self.hash_kv(0)?;
+        self.read(|machine| {
+            let mut hash = crc32fast::Hasher::new();
+            hash.update(&keys.hash.to_be_bytes());
+            hash.update(&machine.hash_beside_keys().to_be_bytes());
+            Ok((hash.finalize(), keys.hash_revision))
+        })
     }
 
     /// Returns the ids of this member and of its cluster.

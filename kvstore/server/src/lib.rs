@@ -37,6 +37,7 @@ mod listen;
 mod metrics;
 mod peer;
 mod police;
+mod range_stream;
 mod rpc_error;
 mod server;
 mod shared;

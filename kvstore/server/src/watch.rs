@@ -25,12 +25,20 @@ use crate::{auth::refusal_text, fatal::fatal, handle::Handle};
 /// may still be larger.
 const EVENTS_PER_POLL: usize = 1_000;
 
+/// Confirmations that may wait to be sent. Beyond it no more is read from a client
+/// that asks and does not listen (etcd: ctrlStreamBufLen).
+const UNCONFIRMED_MAX: usize = 16;
+
 /// One client's stream: what may be asked of it.
 pub(crate) struct Session {
     /// The way in, as whoever opened the stream.
     handle: Handle,
     stream: StreamId,
+    /// Fires when there may be something to read.
     signal: Arc<Notify>,
+    /// Fires when something was read.
+    read: Notify,
+    /// Whether the stream ends once what is ready was read.
     closed: AtomicBool,
 }
 
@@ -45,14 +53,15 @@ impl fmt::Debug for Session {
 impl Session {
     /// Opens a stream. On a member that has stopped it ends at once.
     pub(crate) fn open(handle: &Handle) -> Arc<Self> {
-        let opened = handle.shared.with(|core| core.open_stream());
-        let closed = AtomicBool::new(opened.is_err());
+        let now = handle.shared.now();
+        let opened = handle.shared.with(|core| core.open_stream(now));
         let (stream, signal) = opened.unwrap_or_default();
         Arc::new(Self {
             handle: handle.clone(),
             stream,
             signal,
-            closed,
+            read: Notify::new(),
+            closed: AtomicBool::new(false),
         })
     }
 
@@ -99,6 +108,20 @@ impl Session {
         self.signal.notify_one();
     }
 
+    /// Waits until the client has read enough to be asked again.
+    pub(crate) async fn heard(&self) {
+        let full = || {
+            let waiting = self
+                .handle
+                .shared
+                .with(|core| core.hub.unconfirmed(self.stream));
+            waiting.is_ok_and(|waiting| waiting >= UNCONFIRMED_MAX)
+        };
+        while full() {
+            self.read.notified().await;
+        }
+    }
+
     fn ask(&self, f: impl FnOnce(&mut crate::core::Core, StreamId)) {
         // On a stopped member the stream is ending; nothing is left to ask.
         let _stopped = self.handle.shared.with(|core| f(core, self.stream));
@@ -111,6 +134,7 @@ impl Session {
             .handle
             .shared
             .with(|core| core.hub.poll(self.stream, &core.machine, EVENTS_PER_POLL));
+        self.read.notify_one();
         match polled {
             Ok(Ok(polled)) => Some(polled),
             Ok(Err(error)) => fatal("watch", &error.to_string()),
@@ -128,31 +152,48 @@ impl Drop for Session {
     }
 }
 
-/// Reads a session's replies in order.
+/// Reads a session's replies in order, until the member stops.
 pub(crate) fn replies(session: Arc<Session>) -> BoxStream<'static, WatchReply> {
-    let state = (session, VecDeque::new());
-    futures::stream::unfold(
-        state,
-        |(session, mut ready): (Arc<Session>, VecDeque<WatchReply>)| async move {
-            loop {
-                if let Some(reply) = ready.pop_front() {
-                    return Some((reply, (session, ready)));
-                }
-                // Looked at first, so that what was asked before closing is answered.
-                let closed = session.closed.load(Ordering::Acquire);
-                let polled = session.poll()?;
-                let more = polled.more;
-                ready.extend(polled.replies);
-                if ready.is_empty() && !more {
-                    if closed {
-                        return None;
-                    }
-                    session.signal.notified().await;
-                }
-            }
-        },
-    )
+    let reader = Reader {
+        session,
+        ready: VecDeque::new(),
+        more: false,
+    };
+    futures::stream::unfold(reader, |mut reader| async move {
+        let reply = reader.next().await?;
+        Some((reply, reader))
+    })
     .boxed()
+}
+
+struct Reader {
+    session: Arc<Session>,
+    ready: VecDeque<WatchReply>,
+    /// Whether the hub has more to say about the past.
+    more: bool,
+}
+
+impl Reader {
+    async fn next(&mut self) -> Option<WatchReply> {
+        while self.ready.is_empty() {
+            if self.more {
+                // Reading history takes the core each time: others get their turn.
+                tokio::task::yield_now().await;
+            }
+            // Looked at first, so that what was asked before closing is answered.
+            let closed = self.session.closed.load(Ordering::Acquire);
+            let polled = self.session.poll()?;
+            self.more = polled.more;
+            self.ready.extend(polled.replies);
+            if self.ready.is_empty() && !self.more {
+                if closed {
+                    return None;
+                }
+                self.session.signal.notified().await;
+            }
+        }
+        self.ready.pop_front()
+    }
 }
 
 /// A watch; dropping it ends it. A slow reader delays nobody: it is fed from

@@ -169,6 +169,7 @@ impl StateMachine {
             Command::Compact(_)
             | Command::AlarmActivate(_)
             | Command::AlarmDeactivate(_)
+            | Command::Downgrade(_)
             | Command::Auth(_) => self.auth.check_root(who),
         }
     }

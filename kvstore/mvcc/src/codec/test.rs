@@ -168,6 +168,7 @@ fn a_command() -> impl Strategy<Value = Command> {
         alarm.clone().prop_map(Command::AlarmActivate),
         alarm.prop_map(Command::AlarmDeactivate),
         an_auth_command().prop_map(Command::Auth),
+        proptest::option::of("[0-9.]{0,8}").prop_map(Command::Downgrade),
     ]
 }
 

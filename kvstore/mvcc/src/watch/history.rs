@@ -25,6 +25,8 @@ pub(crate) struct Look<'a> {
     pub(crate) deletes: bool,
     /// Stop after the revision that brings the number of events to this.
     pub(crate) events_max: usize,
+    /// Or their bytes to this.
+    pub(crate) bytes_max: usize,
 }
 
 /// Is the answer: whole revisions, and where to look next.
@@ -60,16 +62,19 @@ impl StateMachine {
             events: Vec::new(),
             next: look.to + 1,
         };
+        let mut bytes = 0;
         for rev in found {
             let ended = past
                 .events
                 .last()
                 .is_some_and(|e| e.kv.mod_revision < rev.main);
-            if ended && past.events.len() >= look.events_max {
+            if ended && (past.events.len() >= look.events_max || bytes >= look.bytes_max) {
                 past.next = rev.main;
                 break;
             }
-            past.events.push(self.event_at(rev, self.values.get(rev)?));
+            let record = self.values.get(rev)?;
+            bytes += record.key.len() + record.value.len();
+            past.events.push(self.event_at(rev, record));
         }
         Ok(past)
     }
@@ -79,15 +84,17 @@ impl StateMachine {
             events: Vec::new(),
             next: look.to + 1,
         };
-        let mut seen = 0;
+        let (mut seen, mut bytes) = (0, 0);
         self.values
             .scan(Rev::new(look.from, 0), look.to, &mut |rev, record| {
-                if rev.sub == 0 && (past.events.len() >= look.events_max || seen >= LOOK_MAX) {
+                let full = past.events.len() >= look.events_max || bytes >= look.bytes_max;
+                if rev.sub == 0 && (full || seen >= LOOK_MAX) {
                     past.next = rev.main;
                     return ControlFlow::Break(());
                 }
                 seen += 1;
                 if look.wants(record.tombstone) && look.span.contains(&record.key) {
+                    bytes += record.key.len() + record.value.len();
                     past.events.push(self.event_at(rev, record.clone()));
                 }
                 ControlFlow::Continue(())

@@ -213,51 +213,90 @@ impl WatchHub {
         true
     }
 
-    /// Asks for one progress reply (watch id -1). It comes after everything
-    /// before it has been delivered and every watch of the stream is up to
-    /// date; not at all for a stream without watches, or with one whose start
-    /// is still in the future.
+    /// Asks for a progress reply (watch id -1). It comes after everything before
+    /// it has been delivered and every watch of the stream is up to date; not at
+    /// all for a stream without watches, or with one whose start is still in the
+    /// future. While watches catch up, several requests get one reply.
     pub fn request_progress(&mut self, stream: StreamId) {
-        if let Some(s) = self.stream_mut(stream) {
+        let revision = self.revision;
+        let Self {
+            ids,
+            streams,
+            watchers,
+            ..
+        } = self;
+        let at = ids.get(&stream).copied();
+        let Some(s) = at.and_then(|at| streams[at as usize].as_mut()) else {
+            return;
+        };
+        let (mut current, mut future) = (true, s.watchers.is_empty());
+        for slot in s.watchers.values() {
+            if let Some(w) = &watchers[*slot as usize] {
+                current &= w.up_to_date();
+                future |= revision < w.start;
+            }
+        }
+        if future {
+            return;
+        }
+        if current {
+            // With nothing pending, whatever is sent next comes later.
+            s.outbox.push_back(progress(revision));
+        } else {
             s.progress_requested = true;
         }
     }
 
-    /// Marks one progress interval as over for every stream; returns the
-    /// streams to poll. Only watches that were quiet since the last call and
-    /// are up to date get a reply.
-    pub fn progress_tick(&mut self) -> Vec<StreamId> {
-        let mut told = Vec::new();
-        for stream in self.streams.iter().flatten() {
-            let mut due = false;
-            for slot in stream.watchers.values() {
-                let Some(w) = &mut self.watchers[*slot as usize] else {
-                    continue;
-                };
-                if w.progress_notify && w.quiet && w.up_to_date() && self.revision >= w.start {
-                    w.progress_due = true;
-                    due = true;
-                }
-                w.quiet = true;
+    /// Marks one progress interval of a stream as over; returns whether to poll it.
+    /// Only watches that were quiet since the last call and are up to date get a
+    /// reply (etcd: v3rpc/watch.go, `sendLoop`).
+    pub fn progress_tick(&mut self, stream: StreamId) -> bool {
+        let at = self.ids.get(&stream).copied();
+        let Some(s) = at.and_then(|at| self.streams[at as usize].as_ref()) else {
+            return false;
+        };
+        let mut due = false;
+        for slot in s.watchers.values() {
+            let Some(w) = &mut self.watchers[*slot as usize] else {
+                continue;
+            };
+            if w.progress_notify && w.quiet && w.up_to_date() && self.revision >= w.start {
+                w.progress_due = true;
+                due = true;
             }
-            if due {
-                told.push(stream.id);
-            }
+            w.quiet = true;
         }
-        told
+        due
+    }
+
+    /// Counts the confirmations and refusals a stream has not been polled for. The
+    /// shell reads no more requests while they are many.
+    pub fn unconfirmed(&self, stream: StreamId) -> usize {
+        let at = self.ids.get(&stream).copied();
+        let stream = at.and_then(|at| self.streams[at as usize].as_ref());
+        stream.map_or(0, |s| s.outbox.len())
     }
 
     // --- events ---
 
     /// Hands over the changes of one applied entry, after which the store is at
-    /// `revision`. Call it for every `Applied`, before answering its proposer.
-    /// Returns the streams to poll, each once.
-    pub fn publish(&mut self, events: &[Arc<Event>], revision: i64) -> Vec<StreamId> {
+    /// `revision`. Call it for every `Applied`, before answering its proposer and
+    /// before anything else is applied. Returns the streams to poll, each once.
+    ///
+    /// The pair before a change is looked up here for whoever wants it, since a
+    /// compaction may take it before a slow watcher is served.
+    pub fn publish(
+        &mut self,
+        events: &[Arc<Event>],
+        revision: i64,
+        machine: &StateMachine,
+    ) -> Result<Vec<StreamId>, BackendError> {
         self.revision = revision;
         self.round += 1;
         let mut told = Vec::new();
         for event in events {
             let mut behind = Vec::new();
+            let mut prev_kv = false;
             let Self {
                 interest,
                 watchers,
@@ -273,6 +312,7 @@ impl WatchHub {
                 if !w.wants(event) {
                     return;
                 }
+                prev_kv |= w.prev_kv;
                 if !w.push(event, *limits) {
                     behind.push(slot);
                 }
@@ -288,13 +328,16 @@ impl WatchHub {
                     told.push(s.id);
                 }
             });
+            if prev_kv {
+                machine.fill_prev(event)?;
+            }
             for slot in behind {
                 if let Some(w) = &self.watchers[slot as usize] {
                     self.interest.remove(&w.target, slot);
                 }
             }
         }
-        told
+        Ok(told)
     }
 
     /// Takes what a stream should send now, about `events_max` events at most
@@ -365,7 +408,7 @@ impl WatchHub {
                 slot,
                 machine,
                 self.revision,
-                events_max,
+                (events_max, self.limits.bytes),
                 &mut self.interest,
             )?
         };
@@ -411,11 +454,7 @@ impl WatchHub {
         if s.progress_requested && (current || future) {
             s.progress_requested = false;
             if !future {
-                replies.push(WatchReply {
-                    watch_id: NO_WATCH,
-                    revision,
-                    ..WatchReply::default()
-                });
+                replies.push(progress(revision));
             }
         }
     }
@@ -464,7 +503,7 @@ fn catch_up(
     slot: Slot,
     machine: &StateMachine,
     revision: i64,
-    events_max: usize,
+    (events_max, bytes_max): (usize, usize),
     interest: &mut Interest,
 ) -> Result<Vec<Arc<Event>>, BackendError> {
     let past = machine.past(&Look {
@@ -474,6 +513,7 @@ fn catch_up(
         puts: w.puts,
         deletes: w.deletes,
         events_max,
+        bytes_max,
     })?;
     w.next = past.next;
     if w.next > revision {
@@ -490,6 +530,15 @@ fn refusal(revision: i64, reason: String) -> WatchReply {
         created: true,
         canceled: true,
         cancel_reason: reason,
+        ..WatchReply::default()
+    }
+}
+
+/// Builds the answer to a request for progress.
+fn progress(revision: i64) -> WatchReply {
+    WatchReply {
+        watch_id: NO_WATCH,
+        revision,
         ..WatchReply::default()
     }
 }

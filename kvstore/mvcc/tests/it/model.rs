@@ -105,7 +105,7 @@ impl Model {
             }),
             Command::AlarmActivate(a) => self.alarm(*a, true),
             Command::AlarmDeactivate(a) => self.alarm(*a, false),
-            Command::Auth(_) => panic!("the model knows no users"),
+            Command::Auth(_) | Command::Downgrade(_) => panic!("the model knows keys only"),
         };
         self.revision = trial.current();
         self.changes.extend(trial.changes);

@@ -63,7 +63,8 @@ impl Member {
         let applied = self
             .machine
             .apply(self.machine.applied_index() + 1, 1, decoded)?;
-        self.hub.publish(&applied.events, applied.revision);
+        self.hub
+            .publish(&applied.events, applied.revision, &self.machine)?;
         refused(applied.result).map(|reply| print::reply(&reply))
     }
 

@@ -44,6 +44,7 @@ impl Core {
         if took > limit && !limit.is_zero() {
             tracing::warn!(entries = count, ?took, expected = ?limit, "applying took too long");
         }
+        self.machine.start_granted(now);
         self.forget_answered();
         let waiting = i64::try_from(self.waiters.len()).unwrap_or(i64::MAX);
         self.metrics.proposals_pending.set(waiting);
@@ -85,8 +86,13 @@ impl Core {
             }
         }
         if !applied.events.is_empty() {
-            let streams = self.hub.publish(&applied.events, applied.revision);
-            self.wake_streams(&streams);
+            let published = self
+                .hub
+                .publish(&applied.events, applied.revision, &self.machine);
+            match published {
+                Ok(streams) => self.wake_streams(&streams),
+                Err(error) => fatal("watch", &error.to_string()),
+            }
         }
         self.metrics.carried_out(&applied.result);
         let ended = Instant::now();

@@ -2,7 +2,7 @@
 //! compacted history, revoking leases, telling quiet watchers that time went on.
 
 use std::{
-    collections::VecDeque,
+    collections::{BTreeMap, VecDeque},
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
@@ -13,8 +13,9 @@ use std::{
 use member::Role;
 use mvcc::{
     Alarm, Command, CompactRequest, CompactStep, LeaseCheckpointRequest, LeaseRevokeRequest,
-    Proposal,
+    Proposal, watch::StreamId,
 };
+use rand::Rng as _;
 use tokio::sync::oneshot;
 
 use super::Core;
@@ -43,6 +44,9 @@ const CHECKPOINT_INTERVAL: Duration = Duration::from_secs(300);
 /// Leases recorded in one proposal (etcd: 1000).
 const CHECKPOINTS_MAX: usize = 1_000;
 
+/// The shortest interval of progress notifications (etcd: minWatchProgressInterval).
+const PROGRESS_INTERVAL_MIN: Duration = Duration::from_millis(100);
+
 /// How often revision-based auto-compaction looks (etcd: 5 minutes).
 const AUTO_COMPACT_INTERVAL: Duration = Duration::from_secs(300);
 
@@ -63,8 +67,9 @@ pub(crate) struct Background {
     compact_more: bool,
     compaction_waiters: Vec<oneshot::Sender<()>>,
     leases_due: Duration,
+    /// When quiet watchers of which stream hear that time went on, and how often.
+    progress_due: BTreeMap<(Duration, StreamId), Duration>,
     progress_interval: Duration,
-    progress_due: Duration,
     auto_compaction: AutoCompaction,
     auto_compact_due: Duration,
     /// Revisions as of earlier times, for periodic auto-compaction.
@@ -86,8 +91,8 @@ impl Background {
             compact_more: false,
             compaction_waiters: Vec::new(),
             leases_due: Duration::ZERO,
-            progress_interval: config.watch_progress_interval,
-            progress_due: config.watch_progress_interval,
+            progress_due: BTreeMap::new(),
+            progress_interval: config.watch_progress_interval.max(PROGRESS_INTERVAL_MIN),
             auto_compaction: config.auto_compaction,
             auto_compact_due: Duration::ZERO,
             samples: VecDeque::new(),
@@ -134,11 +139,7 @@ impl Core {
 
     pub(super) fn tick_background(&mut self, now: Duration) {
         self.work_in_background(now);
-        if now >= self.background.progress_due {
-            self.background.progress_due = now + self.background.progress_interval;
-            let streams = self.hub.progress_tick();
-            self.wake_streams(&streams);
-        }
+        self.tell_quiet_watchers(now);
         if self.member.standing().role != Role::Leader {
             return;
         }
@@ -203,6 +204,32 @@ impl Core {
             Ok(CompactStep::Busy) => {}
             Ok(CompactStep::Done) => self.background.compacting = false,
             Err(error) => fatal("compaction", &error.to_string()),
+        }
+    }
+
+    /// Starts the clock by which a new stream's quiet watchers hear of progress. It
+    /// runs up to a tenth late, so that watchers opened together, by a client that
+    /// came back, are not all told together (etcd: v3rpc/watch.go).
+    pub(super) fn watch_for_quiet(&mut self, stream: StreamId, now: Duration) {
+        let interval = self.background.progress_interval;
+        let period = interval + rand::rng().random_range(Duration::ZERO..=interval / 10);
+        let due = (now + period, stream);
+        self.background.progress_due.insert(due, period);
+    }
+
+    fn tell_quiet_watchers(&mut self, now: Duration) {
+        while let Some(next) = self.background.progress_due.first_entry()
+            && next.key().0 <= now
+        {
+            let ((_, stream), period) = next.remove_entry();
+            if !self.streams.contains_key(&stream) {
+                continue;
+            }
+            let due = (now + period, stream);
+            self.background.progress_due.insert(due, period);
+            if self.hub.progress_tick(stream) {
+                self.wake_streams(&[stream]);
+            }
         }
     }
 

@@ -59,7 +59,7 @@ pub(crate) fn version() -> Answer {
 }
 
 /// A cluster goes by the smallest minor version of its members.
-fn cluster_version() -> String {
+pub(crate) fn cluster_version() -> String {
     format!("{}.0", metrics::CLUSTER_VERSION)
 }
 

@@ -62,7 +62,10 @@ impl Cluster for Handle {
     ) -> Result<Response<pb::MemberRemoveResponse>, Status> {
         self.for_caller(&request).check_root()?;
         self.must_be_member(request.into_inner().id)?;
-        Err(refusal(Error::NotEnoughStartedMembers))
+        // On the wire etcd's code for it is Unknown: the error it returns here has
+        // lost its own (v3rpc/util.go, all versions so far).
+        let reason = Error::NotEnoughStartedMembers.to_string();
+        Err(Status::unknown(reason))
     }
 
     async fn member_update(
@@ -107,13 +110,53 @@ impl Cluster for Handle {
 }
 
 /// Says whether etcd would take it for a peer URL (client/pkg/types, NewURLs): a
-/// scheme it knows, a host with a port, no path.
+/// scheme it knows, `host:port` either of which may be empty, no path.
 fn is_peer_url(url: &str) -> bool {
     let rest = ["http://", "https://", "unix://", "unixs://"]
         .iter()
-        .find_map(|scheme| url.strip_prefix(scheme));
-    rest.and_then(|host| host.rsplit_once(':'))
-        .is_some_and(|(host, port)| {
-            !host.is_empty() && !port.is_empty() && port.bytes().all(|b| b.is_ascii_digit())
-        })
+        .find_map(|scheme| url.trim().strip_prefix(scheme));
+    let Some(rest) = rest else { return false };
+    let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
+    let (authority, path) = rest.split_at(end);
+    let host_port = authority
+        .rsplit_once('@')
+        .map_or(authority, |(_, host)| host);
+    let port = match host_port.strip_prefix('[') {
+        Some(bracketed) => bracketed.split_once("]:").map(|(_, port)| port),
+        None => host_port
+            .split_once(':')
+            .filter(|(host, _)| !host.contains([' ', '[', ']', '%', '<', '>', '"']))
+            .map(|(_, port)| port),
+    };
+    !path.starts_with('/') && port.is_some_and(|port| port.bytes().all(|b| b.is_ascii_digit()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn peer_urls_are_what_etcd_takes_for_them() {
+        for good in [
+            "http://a:1",
+            " https://[::1]:2380 ",
+            "http://:2380",
+            "http://a:",
+            "unix://a:1",
+            "http://a:1?x",
+        ] {
+            assert!(is_peer_url(good), "{good}");
+        }
+        for bad in [
+            "",
+            "a:1",
+            "ftp://a:1",
+            "http://a",
+            "http://a:1/",
+            "http://::1:2380",
+            "http://a:x",
+        ] {
+            assert!(!is_peer_url(bad), "{bad}");
+        }
+    }
 }

@@ -1,20 +1,35 @@
 //! Service KV.
 
+use futures::{StreamExt as _, stream::BoxStream};
+use mvcc::{RangeRequest, SortOrder, SortTarget};
 use proto::etcdserverpb::{self as pb, kv_server::Kv};
 use tonic::{Request, Response, Status};
 
 use super::convert;
-use crate::{handle::Handle, rpc_error::RpcError};
+use crate::{
+    handle::Handle,
+    range_stream::{Chunk, RangeStream},
+    rpc_error::RpcError,
+};
 
 #[tonic::async_trait]
 impl Kv for Handle {
-    type RangeStreamStream = tokio_stream::Empty<Result<pb::RangeStreamResponse, Status>>;
+    type RangeStreamStream = BoxStream<'static, Result<pb::RangeStreamResponse, Status>>;
 
     async fn range_stream(
         &self,
-        _request: Request<pb::RangeRequest>,
+        request: Request<pb::RangeRequest>,
     ) -> Result<Response<Self::RangeStreamStream>, Status> {
-        Err(Status::unimplemented("unknown method"))
+        let this = self.for_caller(&request);
+        let request = convert::range(request.into_inner()).map_err(RpcError::from)?;
+        check_streamable(&request)?;
+        self.shared.metrics.ranges.inc();
+        let chunks = RangeStream::new(&this, request);
+        let chunks = futures::stream::try_unfold((this, chunks), async |(this, mut chunks)| {
+            let chunk = chunks.next().await?;
+            Ok(chunk.map(|chunk| (chunk_reply(&this, chunk), (this, chunks))))
+        });
+        Ok(Response::new(chunks.boxed()))
     }
 
     async fn range(
@@ -71,5 +86,44 @@ impl Kv for Handle {
         Ok(Response::new(pb::CompactionResponse {
             header: self.header(reply.revision),
         }))
+    }
+}
+
+/// Refuses what cannot be answered in key order as it is found (etcd: v3rpc/key.go,
+/// `checkRangeStreamRequest`).
+fn check_streamable(request: &RangeRequest) -> Result<(), Status> {
+    let key_order = match request.sort_order {
+        SortOrder::None => true,
+        SortOrder::Ascend => request.sort_target == SortTarget::Key,
+        SortOrder::Descend => false,
+    };
+    if !key_order {
+        let reason = "RangeStream does not support custom sort orders";
+        return Err(Status::unimplemented(reason));
+    }
+    let bounds = [
+        request.min_mod_revision,
+        request.max_mod_revision,
+        request.min_create_revision,
+        request.max_create_revision,
+    ];
+    if bounds.iter().any(|bound| *bound != 0) {
+        let reason = "RangeStream does not support revision filters";
+        return Err(Status::unimplemented(reason));
+    }
+    Ok(())
+}
+
+/// Writes a chunk; header, count and `more` are in the last one only.
+fn chunk_reply(handle: &Handle, chunk: Chunk) -> pb::RangeStreamResponse {
+    let end = chunk.end;
+    let reply = pb::RangeResponse {
+        header: end.and_then(|end| handle.header(end.revision)),
+        kvs: chunk.kvs.into_iter().map(convert::key_value).collect(),
+        more: end.is_some_and(|end| end.more),
+        count: end.map_or(0, |end| i64::try_from(end.count).unwrap_or(i64::MAX)),
+    };
+    pb::RangeStreamResponse {
+        range_response: Some(reply),
     }
 }

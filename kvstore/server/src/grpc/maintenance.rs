@@ -6,6 +6,7 @@ use proto::etcdserverpb::{
 };
 use tonic::{Request, Response, Status};
 
+use super::downgrade;
 use crate::{API_VERSION, STORAGE_VERSION, handle::Handle};
 
 #[tonic::async_trait]
@@ -17,7 +18,9 @@ impl Maintenance for Handle {
         request: Request<pb::HashRequest>,
     ) -> Result<Response<pb::HashResponse>, Status> {
         self.for_caller(&request).check_root()?;
-        Err(Status::unimplemented("unknown method"))
+        let (hash, revision) = Handle::hash(self)?;
+        let header = self.header(revision);
+        Ok(Response::new(pb::HashResponse { header, hash }))
     }
 
     async fn snapshot(
@@ -32,8 +35,13 @@ impl Maintenance for Handle {
         &self,
         request: Request<pb::DowngradeRequest>,
     ) -> Result<Response<pb::DowngradeResponse>, Status> {
-        self.for_caller(&request).check_root()?;
-        Err(Status::unimplemented("unknown method"))
+        let this = self.for_caller(&request);
+        this.check_root()?;
+        let version = downgrade::answer(&this, request.into_inner()).await?;
+        Ok(Response::new(pb::DowngradeResponse {
+            header: self.header(self.revision()),
+            version,
+        }))
     }
 
     async fn alarm(
@@ -113,7 +121,10 @@ impl Maintenance for Handle {
             is_learner: false,
             storage_version: STORAGE_VERSION.to_owned(),
             db_size_quota: signed(self.shared.config.quota_backend_bytes),
-            downgrade_info: None,
+            downgrade_info: self.downgrade()?.map(|target| pb::DowngradeInfo {
+                enabled: true,
+                target_version: target,
+            }),
         }))
     }
 
@@ -159,9 +170,8 @@ impl Maintenance for Handle {
         if request.into_inner().target_id != self.shared.ids.member {
             return Err(crate::RpcError::from(mvcc::Error::BadLeaderTransferee).into());
         }
-        Ok(Response::new(pb::MoveLeaderResponse {
-            header: self.header(0),
-        }))
+        // etcd sends no header.
+        Ok(Response::new(pb::MoveLeaderResponse { header: None }))
     }
 }
 

@@ -11,6 +11,7 @@ use proto::etcdserverpb::{
     self as pb, watch_create_request::FilterType, watch_request::RequestUnion,
 };
 use tokio::sync::oneshot;
+use tokio_util::sync::CancellationToken;
 use tonic::{
     Request, Response, Status, Streaming,
     server::{Grpc, StreamingService},
@@ -41,15 +42,17 @@ impl StreamingService<pb::WatchRequest> for Watch {
         let handle = self.0.for_caller(&request);
         let session = Session::open(&handle);
         let stop = self.0.shared.stop.clone();
+        let gone = CancellationToken::new();
         let (fail, failed) = oneshot::channel();
-        tokio::spawn(follow(Arc::clone(&session), request.into_inner(), fail));
-        // What was wrong with a request ends the stream, behind what was ready.
-        let failure = stream::once(failed)
-            .filter_map(|failed| std::future::ready(failed.ok().map(Err::<WatchMessage, Status>)));
+        let follow = follow(Arc::clone(&session), request.into_inner(), fail);
+        tokio::spawn(gone.clone().run_until_cancelled_owned(follow));
         let header = self.0.header(0).unwrap_or_default();
         let shared = Arc::clone(&self.0.shared);
-        let limit = shared.config.max_request_bytes;
+        let limit = shared.config.max_request_bytes + super::OVERHEAD_BYTES;
+        // Nobody is listened to once nobody listens.
+        let guard = gone.drop_guard();
         let messages = replies(session).flat_map(move |reply| {
+            let _held = &guard;
             let raft_term = shared.term.load(std::sync::atomic::Ordering::Relaxed);
             let header = pb::ResponseHeader {
                 raft_term,
@@ -62,6 +65,9 @@ impl StreamingService<pb::WatchRequest> for Watch {
                     .map(Ok),
             )
         });
+        // What was wrong with a request ends the stream, behind what was ready.
+        let failure = stream::once(failed)
+            .filter_map(|failed| std::future::ready(failed.ok().map(Err::<WatchMessage, Status>)));
         std::future::ready(Ok(Response::new(
             messages
                 .chain(failure)
@@ -71,17 +77,18 @@ impl StreamingService<pb::WatchRequest> for Watch {
     }
 }
 
-/// Carries out what the client asks until it hangs up.
+/// Carries out what the client asks. At the end of its requests the stream goes on,
+/// as in etcd: who has said all may still listen. A request that cannot be read
+/// ends it.
 async fn follow(
     session: Arc<Session>,
     mut requests: Streaming<pb::WatchRequest>,
     fail: oneshot::Sender<Status>,
 ) {
     loop {
+        session.heard().await;
         let request = match requests.message().await {
             Ok(Some(request)) => request,
-            // It has nothing more to ask, and still listens: its watches go on until
-            // it is gone itself (etcd: v3rpc/watch.go, recvLoop).
             Ok(None) => return,
             Err(status) => {
                 // A client that is gone needs no answer.

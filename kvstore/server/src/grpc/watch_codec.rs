@@ -50,7 +50,7 @@ impl WatchMessage {
         };
         let events = Arc::new(reply.events);
         let shares = if reply.fragment {
-            shares(&events, reply.prev_kv, limit)
+            shares(&events, reply.prev_kv, rest.encoded_len(), limit)
         } else {
             std::iter::once(0..events.len()).collect()
         };
@@ -74,17 +74,29 @@ impl WatchMessage {
     }
 }
 
-/// Splits events so that each share has at most `limit` bytes, or one event.
-fn shares(events: &[Arc<Event>], prev_kv: bool, limit: usize) -> Vec<Range<usize>> {
+/// Bytes that `fragment: true` takes.
+const FRAGMENT_FLAG_BYTES: usize = 2;
+
+/// Splits events as etcd does (v3rpc/watch.go, `sendFragments`): a message of less
+/// than `limit` bytes is not split; a share takes the next event if the message
+/// stays below the limit with it, and always takes one.
+fn shares(events: &[Arc<Event>], prev_kv: bool, rest: usize, limit: usize) -> Vec<Range<usize>> {
+    let len = |event: &Arc<Event>| {
+        let bytes = wire(event, prev_kv).len();
+        encoding::key_len(EVENTS_FIELD) + encoding::encoded_len_varint(bytes as u64) + bytes
+    };
+    let whole = rest + events.iter().map(len).sum::<usize>();
+    if whole < limit || events.len() < 2 {
+        return std::iter::once(0..events.len()).collect();
+    }
+    let empty = rest + FRAGMENT_FLAG_BYTES;
     let mut shares = Vec::new();
-    let mut first = 0;
-    let mut bytes = 0;
+    let (mut first, mut bytes) = (0, empty);
     for (at, event) in events.iter().enumerate() {
-        let len = wire(event, prev_kv).len();
-        if at > first && bytes + len > limit {
+        let len = len(event);
+        if at > first && bytes + len >= limit {
             shares.push(first..at);
-            first = at;
-            bytes = 0;
+            (first, bytes) = (at, empty);
         }
         bytes += len;
     }
@@ -216,6 +228,44 @@ mod tests {
         assert_eq!(decoded.events.len(), 2);
         assert_eq!(decoded.events[0].kv.as_ref().unwrap().value, "a");
         assert_eq!(decoded.events[1].kv.as_ref().unwrap().mod_revision, 3);
+    }
+
+    #[test]
+    fn the_limit_is_reached_only_by_single_events() {
+        let events = events(&["a", "b", "c", &"d".repeat(300), "e"]);
+        let of = |events: Vec<Arc<Event>>, limit| {
+            let reply = WatchReply {
+                fragment: true,
+                events,
+                ..WatchReply::default()
+            };
+            let messages = WatchMessage::of_reply(reply, ResponseHeader::default(), limit);
+            let messages: Vec<_> = messages.into_iter().map(bytes).collect();
+            let count = |message: &WatchResponse| message.events.len();
+            let counts: Vec<_> = messages.iter().map(count).collect();
+            for message in messages.iter().filter(|message| message.events.len() > 1) {
+                assert!(message.encoded_len() < limit);
+            }
+            counts
+        };
+        let three = &events[..3];
+        let whole = of(three.to_vec(), usize::MAX);
+        assert_eq!(whole, [3]);
+        let exact = WatchResponse {
+            header: Some(ResponseHeader::default()),
+            events: bytes_of(three),
+            ..WatchResponse::default()
+        }
+        .encoded_len();
+        assert_eq!(of(three.to_vec(), exact + 1), [3]);
+        assert_eq!(of(three.to_vec(), exact), [2, 1], "the flag counts too");
+        assert_eq!(of(events.clone(), 100), [3, 1, 1]);
+        assert_eq!(of(events[..1].to_vec(), 1), [1]);
+    }
+
+    fn bytes_of(events: &[Arc<Event>]) -> Vec<mvccpb::Event> {
+        let decode = |event: &Arc<Event>| mvccpb::Event::decode(wire(event, false).clone());
+        events.iter().map(decode).collect::<Result<_, _>>().unwrap()
     }
 
     #[test]

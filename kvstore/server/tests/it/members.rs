@@ -19,7 +19,7 @@ async fn membership_of_one() {
     let remove = |id| pb::MemberRemoveRequest { id };
     refused(cluster.member_remove(remove(7)).await, 5, NOT_FOUND);
     let alone = "etcdserver: re-configuration failed due to not enough started members";
-    refused(cluster.member_remove(remove(id)).await, 9, alone);
+    refused(cluster.member_remove(remove(id)).await, 2, alone);
 
     let promote = |id| pb::MemberPromoteRequest { id };
     refused(cluster.member_promote(promote(7)).await, 5, NOT_FOUND);
@@ -75,7 +75,73 @@ async fn leadership_of_one() {
         9,
         "etcdserver: bad leader transferee",
     );
-    maintenance.move_leader(to(id)).await.unwrap();
+    let moved = maintenance.move_leader(to(id)).await.unwrap();
+    assert_eq!(moved.into_inner().header, None, "as etcd");
+}
+
+#[tokio::test]
+async fn a_downgrade_is_checked_announced_and_called_off() {
+    use pb::downgrade_request::DowngradeAction::{Cancel, Enable, Validate};
+    let mut store = Store::start().await;
+    let ask = async |store: &Store, action: i32, version: &str| {
+        let mut maintenance = store.maintenance().await;
+        let version = version.to_owned();
+        let reply = maintenance.downgrade(pb::DowngradeRequest { action, version });
+        reply.await.map(|reply| reply.into_inner().version)
+    };
+    let (validate, enable, cancel) = (Validate.into(), Enable.into(), Cancel.into());
+    let format = "etcdserver: wrong downgrade target version format";
+    for bad in ["", "x", "3", "v3.4.0"] {
+        refused(ask(&store, validate, bad).await, 3, format);
+        refused(ask(&store, enable, bad).await, 3, format);
+    }
+    let target = "etcdserver: invalid downgrade target version";
+    for bad in ["3.3", "3.5.0", "2.4.0"] {
+        refused(ask(&store, validate, bad).await, 3, target);
+    }
+    for good in ["3.4", "3.4.5", "03.4.0-rc.1"] {
+        assert_eq!(ask(&store, validate, good).await.unwrap(), "3.5.0");
+    }
+    let none = "etcdserver: no inflight downgrade job";
+    refused(ask(&store, cancel, "").await, 9, none);
+    refused(ask(&store, 7, "").await, 2, "etcdserver: unknown method");
+    assert_eq!(ask(&store, enable, "3.4").await.unwrap(), "3.5.0");
+    let under_way = "etcdserver: cluster has a downgrade job in progress";
+    refused(ask(&store, enable, "3.4").await, 9, under_way);
+    refused(ask(&store, validate, "3.4").await, 9, under_way);
+    store.lose_power().await;
+    let mut maintenance = store.maintenance().await;
+    let status = maintenance.status(pb::StatusRequest {}).await.unwrap();
+    let info = status.into_inner().downgrade_info.unwrap();
+    assert_eq!(
+        (info.enabled, info.target_version.as_str()),
+        (true, "3.4.0")
+    );
+    assert_eq!(ask(&store, cancel, "").await.unwrap(), "3.5.0");
+    refused(ask(&store, cancel, "").await, 9, none);
+}
+
+#[tokio::test]
+async fn the_hash_of_all_follows_keys_leases_and_nothing_else() {
+    let mut store = Store::start().await;
+    let hash = async |store: &Store| {
+        let mut maintenance = store.maintenance().await;
+        let reply = maintenance.hash(pb::HashRequest {}).await.unwrap();
+        let reply = reply.into_inner();
+        (reply.hash, reply.header.unwrap().revision)
+    };
+    let empty = hash(&store).await;
+    assert_eq!(empty.1, 1);
+    store.kv().await.put("a", "1").await;
+    let written = hash(&store).await;
+    assert!(written.0 != empty.0 && written.1 == 2);
+    assert_eq!(hash(&store).await, written);
+    store.restart().await;
+    assert_eq!(hash(&store).await, written, "across a restart too");
+    let grant = pb::LeaseGrantRequest { ttl: 600, id: 5 };
+    store.lease().await.lease_grant(grant).await.unwrap();
+    let leased = hash(&store).await;
+    assert!(leased.0 != written.0 && leased.1 == 2);
 }
 
 /// Calls a method nobody declared, with an empty message.

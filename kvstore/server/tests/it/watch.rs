@@ -8,13 +8,13 @@ use tonic::Streaming;
 
 use crate::store::{DEADLINE, Store, bytes, delete, put_op};
 
-struct Client {
-    ask: mpsc::Sender<pb::WatchRequest>,
-    replies: Streaming<pb::WatchResponse>,
+pub(crate) struct Client {
+    pub(crate) ask: mpsc::Sender<pb::WatchRequest>,
+    pub(crate) replies: Streaming<pb::WatchResponse>,
 }
 
 impl Client {
-    async fn open(store: &Store) -> Self {
+    pub(crate) async fn open(store: &Store) -> Self {
         let (ask, asked) = mpsc::channel(16);
         let requests = tokio_stream::wrappers::ReceiverStream::new(asked);
         let replies = store
@@ -27,7 +27,7 @@ impl Client {
         Self { ask, replies }
     }
 
-    async fn ask(&self, request: RequestUnion) {
+    pub(crate) async fn ask(&self, request: RequestUnion) {
         self.ask
             .send(pb::WatchRequest {
                 request_union: Some(request),
@@ -37,12 +37,12 @@ impl Client {
     }
 
     /// Creates a watch; returns the first reply.
-    async fn create(&mut self, request: pb::WatchCreateRequest) -> pb::WatchResponse {
+    pub(crate) async fn create(&mut self, request: pb::WatchCreateRequest) -> pb::WatchResponse {
         self.ask(RequestUnion::CreateRequest(request)).await;
         self.next().await
     }
 
-    async fn next(&mut self) -> pb::WatchResponse {
+    pub(crate) async fn next(&mut self) -> pb::WatchResponse {
         let next = tokio::time::timeout(DEADLINE, self.replies.message()).await;
         next.expect("no reply in time")
             .unwrap()
@@ -75,7 +75,7 @@ impl Client {
     }
 }
 
-fn on(key: &str, range_end: &str) -> pb::WatchCreateRequest {
+pub(crate) fn on(key: &str, range_end: &str) -> pb::WatchCreateRequest {
     pb::WatchCreateRequest {
         key: bytes(key),
         range_end: bytes(range_end),
@@ -268,4 +268,97 @@ async fn a_client_that_does_not_read_delays_nobody_and_misses_nothing() {
     let events = slow.events(EVENTS).await;
     assert_eq!(events.len(), EVENTS);
     assert!(events[0].ends_with("@2") && events[EVENTS - 1].ends_with(&format!("@{}", EVENTS + 1)));
+}
+
+#[tokio::test]
+async fn progress_is_told_once_for_each_request_of_a_stream_that_is_up_to_date() {
+    let store = Store::start().await;
+    let mut client = Client::open(&store).await;
+    let progress = || RequestUnion::ProgressRequest(pb::WatchProgressRequest {});
+    // Without a watch there is nothing to tell; the next answer is the creation's.
+    client.ask(progress()).await;
+    assert!(client.create(on("a", "")).await.created);
+    for _ in 0..3 {
+        client.ask(progress()).await;
+    }
+    for _ in 0..3 {
+        let reply = client.next().await;
+        assert_eq!(
+            (reply.watch_id, reply.created, reply.canceled),
+            (-1, false, false)
+        );
+        assert_eq!(reply.header.unwrap().revision, 1);
+    }
+    // A watch that has not begun holds the whole stream's progress back.
+    let future = pb::WatchCreateRequest {
+        start_revision: 9,
+        ..on("b", "")
+    };
+    let created = client.create(future).await;
+    client.ask(progress()).await;
+    let cancel = pb::WatchCancelRequest {
+        watch_id: created.watch_id,
+    };
+    client.ask(RequestUnion::CancelRequest(cancel)).await;
+    assert!(client.next().await.canceled, "and no progress before it");
+}
+
+#[tokio::test]
+async fn who_has_asked_all_may_still_listen() {
+    let store = Store::start().await;
+    let mut client = Client::open(&store).await;
+    client.create(on("a", "")).await;
+    let (closed, _) = mpsc::channel(1);
+    drop(std::mem::replace(&mut client.ask, closed));
+    store.kv().await.put("a", "1").await;
+    assert_eq!(client.events(1).await, ["a=1@2"]);
+}
+
+#[tokio::test]
+async fn a_client_that_requires_a_leader_is_served_by_one() {
+    let store = Store::start().await;
+    let (_ask, asked) = mpsc::channel::<pb::WatchRequest>(1);
+    let requests = tokio_stream::wrappers::ReceiverStream::new(asked);
+    let mut request = tonic::Request::new(requests);
+    let metadata = request.metadata_mut();
+    metadata.insert("hasleader", "true".parse().unwrap());
+    store.watch().await.watch(request).await.unwrap();
+    let mut request = tonic::Request::new(crate::store::put("a", "1"));
+    let metadata = request.metadata_mut();
+    metadata.insert("hasleader", "true".parse().unwrap());
+    store.kv().await.0.put(request).await.unwrap();
+}
+
+#[tokio::test]
+async fn large_replies_come_in_fragments_if_the_client_allows() {
+    let store = Store::start().await;
+    let mut kv = store.kv().await;
+    for key in ["a", "b", "c"] {
+        kv.put(key, &"x".repeat(1_000_000)).await;
+    }
+    let (ask, asked) = mpsc::channel(16);
+    let requests = tokio_stream::wrappers::ReceiverStream::new(asked);
+    let watch = store.watch().await.max_decoding_message_size(usize::MAX);
+    let replies = { watch }.watch(requests).await.unwrap().into_inner();
+    let mut client = Client { ask, replies };
+    let past = |fragment| pb::WatchCreateRequest {
+        start_revision: 2,
+        fragment,
+        ..on("a", "\0")
+    };
+    client.create(past(true)).await;
+    // Two of them stay below 1.5 MiB + 512 KiB, three do not.
+    for (fragment, keys) in [
+        (true, vec![bytes("a"), bytes("b")]),
+        (false, vec![bytes("c")]),
+    ] {
+        let reply = client.next().await;
+        let key = |event: &proto::mvccpb::Event| event.kv.clone().unwrap().key;
+        let got: Vec<_> = reply.events.iter().map(key).collect();
+        assert_eq!((reply.fragment, got), (fragment, keys));
+        assert_eq!(reply.header.unwrap().revision, 4, "the header is one");
+    }
+    client.create(past(false)).await;
+    let reply = client.next().await;
+    assert_eq!((reply.fragment, reply.events.len()), (false, 3));
 }

@@ -14,6 +14,7 @@ pub(super) fn reply(reply: &Reply) -> String {
         Reply::LeaseGrant(r) => format!("rev={} id={} ttl={}", r.revision, r.id, r.ttl),
         Reply::LeaseRevoke(r) | Reply::LeaseCheckpoint(r) => format!("rev={}", r.revision),
         Reply::Alarm(r) => format!("rev={} {}", r.revision, alarms(&r.alarms)),
+        Reply::Downgrade => "done".to_owned(),
         Reply::Auth(r) => format!("rev={} auth={}", r.revision, r.auth_revision),
     }
 }

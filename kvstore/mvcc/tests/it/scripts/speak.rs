@@ -71,6 +71,8 @@ pub(super) fn run(m: &mut Member, command: &goldenscript::Command) -> Outcome {
             )
         }
         "alarm" => alarm(m, &mut args)?,
+        "page" => page(m, &mut args)?,
+        "downgrade" => downgrade(m, args.next_pos())?,
         "as" | "auth" | "user" | "role" | "may" => auth::run(m, &command.name, &mut args)?,
         "watch" | "unwatch" | "poll" | "progress" | "tick" => watch(m, &command.name, &mut args)?,
         _ => lease(m, &command.name, &mut args)?,
@@ -87,6 +89,38 @@ fn status(m: &StateMachine) -> String {
         m.applied_index(),
         m.key_count()
     )
+}
+
+fn downgrade(m: &mut Member, target: Option<&str>) -> Outcome {
+    match target {
+        Some("show") => Ok(format!("{:?}", m.machine.downgrade())),
+        target => m.apply(Command::Downgrade(target.map(str::to_owned))),
+    }
+}
+
+fn page(m: &mut Member, args: &mut ArgumentConsumer<'_>) -> Outcome {
+    let most = |n: i64| {
+        usize::try_from(n)
+            .ok()
+            .filter(|n| *n > 0)
+            .unwrap_or(usize::MAX)
+    };
+    let request = PageRequest {
+        key: bytes(pos(args)?),
+        range_end: bytes(args.next_pos().unwrap_or_default()),
+        revision: number(args, "rev")?,
+        limit: most(number(args, "limit")?),
+        bytes_max: most(number(args, "bytes")?),
+        keys_only: flag(args, "keys")?,
+        count_only: flag(args, "count")?,
+    };
+    let page = refused(m.machine.page(&request))?;
+    let mut lines = vec![format!("found={} rev={}", page.found, page.revision)];
+    lines.extend(page.kvs.iter().map(print::kv));
+    if let Some(next) = page.next {
+        lines.push(format!("next={}", next.escape_ascii()));
+    }
+    Ok(lines.join("\n"))
 }
 
 fn alarm(m: &mut Member, args: &mut ArgumentConsumer<'_>) -> Outcome {
@@ -168,11 +202,9 @@ fn lease(m: &mut Member, name: &str, args: &mut ArgumentConsumer<'_>) -> Outcome
 }
 
 fn watch(m: &mut Member, name: &str, args: &mut ArgumentConsumer<'_>) -> Outcome {
-    if name == "tick" {
-        return Ok(format!("told {:?}", m.hub.progress_tick()));
-    }
     let stream = pos(args)?.parse()?;
     Ok(match name {
+        "tick" => format!("due={}", m.hub.progress_tick(stream)),
         "watch" => {
             let create = WatchCreate {
                 key: bytes(args.next_pos().unwrap_or_default()),
