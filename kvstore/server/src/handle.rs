@@ -99,12 +99,15 @@ impl Handle {
         request: &mvcc::PageRequest,
         linearizable: bool,
     ) -> Result<mvcc::Page, RpcError> {
+        let may = |machine: &StateMachine, who: &Identity| {
+            machine
+                .auth()
+                .check_read(who, &request.key, &request.range_end)
+        };
+        let get = |machine: &StateMachine| machine.page(request);
         match linearizable {
-            true => {
-                self.read_linearizable(|machine| machine.page(request))
-                    .await
-            }
-            false => self.read(|machine| machine.page(request)),
+            true => self.read_linearizable(may, get).await,
+            false => self.read(may, get),
         }
     }
 
@@ -363,7 +366,8 @@ impl Handle {
     /// compares only with members that compacted alike, as etcd's does.
     pub(crate) fn hash(&self) -> Result<(u32, i64), RpcError> {
         let keys = self.hash_kv(0)?;
-        self.read(|machine| {
+        let may = |machine: &StateMachine, who: &Identity| machine.auth().check_root(who);
+        self.read(may, |machine| {
             let mut hash = crc32fast::Hasher::new();
             hash.update(&keys.hash.to_be_bytes());
             hash.update(&machine.hash_beside_keys().to_be_bytes());

@@ -23,7 +23,7 @@ impl Kv for Handle {
         let this = self.for_caller(&request);
         let request = convert::range(request.into_inner()).map_err(RpcError::from)?;
         check_streamable(&request)?;
-        self.shared.metrics.ranges.inc();
+        self.shared.metrics.applies.ranges.inc();
         let chunks = RangeStream::new(&this, request);
         let chunks = futures::stream::try_unfold((this, chunks), async |(this, mut chunks)| {
             let chunk = chunks.next().await?;
