@@ -120,12 +120,15 @@ fn certificates(folder: &Path) {
     let issuer = rcgen::Issuer::new(ca, ca_key);
     for (owner, names) in [
         ("server", ["localhost", "127.0.0.1"]),
-        // Without a common name a certificate is nobody's, also to etcd.
         ("client", ["client", "client.local"]),
     ] {
         let key = rcgen::KeyPair::generate().unwrap();
         let mut params = rcgen::CertificateParams::new(names.map(str::to_owned)).unwrap();
-        params.distinguished_name = rcgen::DistinguishedName::new();
+        // The common name makes whoever shows the client's certificate user "al".
+        let common = if owner == "client" { "al" } else { owner };
+        params
+            .distinguished_name
+            .push(rcgen::DnType::CommonName, common);
         write(
             &format!("{owner}.crt"),
             params.signed_by(&key, &issuer).unwrap().pem(),

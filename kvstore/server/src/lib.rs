@@ -27,6 +27,8 @@ mod core;
 mod driver;
 mod edge;
 mod fatal;
+#[doc(hidden)]
+pub mod fuzzing;
 mod gateway;
 mod grpc;
 mod handle;

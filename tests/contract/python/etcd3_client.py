@@ -423,7 +423,12 @@ def as_user(root):
     wrong = "etcdserver: authentication failed, invalid user ID or password"
     refused(lambda: connect(user="al", password="no"), Code.INVALID_ARGUMENT, wrong)
     refused(lambda: connect(user="nobody", password="no"), Code.INVALID_ARGUMENT, wrong)
-    refused(lambda: client.get("pub/a"), Code.INVALID_ARGUMENT, "etcdserver: user name is empty")
+    if CERT:
+        # Who shows the certificate of "al" is "al", without a token.
+        equal(client.get("pub/a")[0], b"1")
+        refused(lambda: client.get("secret"), Code.PERMISSION_DENIED, "etcdserver: permission denied")
+    else:
+        refused(lambda: client.get("pub/a"), Code.INVALID_ARGUMENT, "etcdserver: user name is empty")
     token = (("token", "invented.1"),)
     refused(
         lambda: client.kvstub.Range(rpc.RangeRequest(key=b"pub/a"), metadata=token),

@@ -1,0 +1,26 @@
+//! What hostile or decayed bytes must not do: one function per door they come in
+//! by. Each takes any bytes, and panics if a promise is broken.
+//!
+//! A function makes something valid (a log, a file, rows), damages it as its
+//! input says, reads it back, and holds what it got against what it knows. So it
+//! is useful with a fuzzer that watches coverage, and with a plain seed.
+
+mod bbolt_file;
+mod draw;
+mod request;
+mod rows;
+mod wal;
+
+pub use bbolt_file::bbolt_file;
+pub use request::request;
+pub use rows::rows;
+pub use wal::{wal, wal_records};
+
+/// The targets by name.
+pub const TARGETS: &[(&str, fn(&[u8]))] = &[
+    ("wal", wal),
+    ("wal_records", wal_records),
+    ("bbolt_file", bbolt_file),
+    ("rows", rows),
+    ("request", request),
+];

@@ -1,0 +1,91 @@
+//! The fuzz targets on a stable compiler: every input that ever broke one, and
+//! a number of inputs from a fixed seed. `fuzz/` has the targets, and runs them
+//! for as long as one likes with libFuzzer.
+
+#![allow(clippy::unwrap_used, reason = "a test fails where it finds a surprise")]
+
+#[path = "../fuzz/src/lib.rs"]
+#[allow(unreachable_pub, reason = "a library for the fuzzer")]
+mod targets;
+
+use std::path::Path;
+
+/// Inputs made for each target; some seconds' worth in a debug build.
+const INPUTS: u64 = 4000;
+/// Bytes of the longest input.
+const LENGTH_MAX: u64 = 600;
+
+/// Draws numbers from a seed (xorshift64*), so that a failure can be run again.
+struct Dice(u64);
+
+impl Dice {
+    fn next(&mut self) -> u64 {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        self.0.wrapping_mul(0x2545_F491_4F6C_DD1D)
+    }
+
+    fn bytes(&mut self) -> Vec<u8> {
+        let len = self.next() % LENGTH_MAX;
+        (0..len).map(|_| (self.next() >> 56) as u8).collect()
+    }
+}
+
+/// Runs a target; a panic in it names the input.
+fn holds(name: &str) {
+    let (_, target) = targets::TARGETS.iter().find(|(n, _)| *n == name).unwrap();
+    let run = |what: &str, input: &[u8]| {
+        let quiet = std::panic::AssertUnwindSafe(|| target(input));
+        if std::panic::catch_unwind(quiet).is_err() {
+            let hex: String = input.iter().map(|b| format!("{b:02x}")).collect();
+            panic!("{name} breaks on {what}: {hex}");
+        }
+    };
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("fuzz/regressions")
+        .join(name);
+    for entry in std::fs::read_dir(&folder).into_iter().flatten() {
+        let path = entry.unwrap().path();
+        run(&path.display().to_string(), &std::fs::read(&path).unwrap());
+    }
+    for seed in 1..=INPUTS {
+        let input = Dice(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15)).bytes();
+        run(&format!("seed {seed}"), &input);
+    }
+}
+
+#[test]
+fn every_target_is_run_here() {
+    let mut names: Vec<_> = targets::TARGETS.iter().map(|(name, _)| *name).collect();
+    names.sort_unstable();
+    assert_eq!(
+        names,
+        ["bbolt_file", "request", "rows", "wal", "wal_records"]
+    );
+}
+
+#[test]
+fn damaged_logs() {
+    holds("wal");
+}
+
+#[test]
+fn sealed_records_that_say_anything() {
+    holds("wal_records");
+}
+
+#[test]
+fn damaged_bbolt_files() {
+    holds("bbolt_file");
+}
+
+#[test]
+fn damaged_rows() {
+    holds("rows");
+}
+
+#[test]
+fn requests_of_any_bytes() {
+    holds("request");
+}
