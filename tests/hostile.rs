@@ -61,7 +61,14 @@ fn every_target_is_run_here() {
     names.sort_unstable();
     assert_eq!(
         names,
-        ["bbolt_file", "request", "rows", "wal", "wal_records"]
+        [
+            "bbolt_file",
+            "json",
+            "request",
+            "rows",
+            "wal",
+            "wal_records"
+        ]
     );
 }
 
@@ -88,4 +95,9 @@ fn damaged_rows() {
 #[test]
 fn requests_of_any_bytes() {
     holds("request");
+}
+
+#[test]
+fn bodies_of_the_gateway() {
+    holds("json");
 }

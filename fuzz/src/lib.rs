@@ -7,11 +7,13 @@
 
 mod bbolt_file;
 mod draw;
+mod json;
 mod request;
 mod rows;
 mod wal;
 
 pub use bbolt_file::bbolt_file;
+pub use json::json;
 pub use request::request;
 pub use rows::rows;
 pub use wal::{wal, wal_records};
@@ -23,4 +25,5 @@ pub const TARGETS: &[(&str, fn(&[u8]))] = &[
     ("bbolt_file", bbolt_file),
     ("rows", rows),
     ("request", request),
+    ("json", json),
 ];

@@ -8,6 +8,8 @@ use proto::etcdserverpb as pb;
 
 use crate::grpc::convert;
 
+pub use crate::gateway::read_twice as json_twice;
+
 /// What became of a request.
 #[derive(Debug)]
 pub enum Taken {

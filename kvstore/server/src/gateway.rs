@@ -68,6 +68,23 @@ pub(crate) fn path(path: &str) -> Option<&str> {
         .or_else(|| path.strip_prefix("/v3beta/"))
 }
 
+/// Reads a request's text as the message of its path and writes that as JSON, and
+/// does the same with what it wrote: for the fuzz targets.
+pub fn read_twice(path: &str, text: &[u8]) -> Option<(String, Option<String>)> {
+    static ROUTES: std::sync::OnceLock<HashMap<&'static str, Arc<Route>>> =
+        std::sync::OnceLock::new();
+    let route = ROUTES.get_or_init(routes::resolve).get(path)?;
+    let rewrite = |text: &[u8]| {
+        let message = messages::first(text, &route.input).ok()??;
+        let mut out = String::new();
+        encode::message(&message, &mut out);
+        Some(out)
+    };
+    let once = rewrite(text)?;
+    let twice = rewrite(once.as_bytes());
+    Some((once, twice))
+}
+
 /// Answers a request for a path of the gateway.
 pub(crate) async fn answer(
     edge: &Arc<Edge>,

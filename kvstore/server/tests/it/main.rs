@@ -12,6 +12,7 @@ mod doors;
 mod embedded;
 mod flags;
 mod gateway;
+mod hostile;
 mod http;
 mod kv;
 mod lease;
