@@ -1,0 +1,151 @@
+//! Every known difference from the peer, each with its reason and source.
+//!
+//! What is not in this list is a failure. The list is for behaviour that newer
+//! versions of etcd changed on purpose; a mistake of ours does not belong here.
+
+use super::{compare::Difference, program::Step};
+
+/// One known difference.
+pub(crate) struct Known {
+    /// A short name, counted in the summary.
+    pub(crate) name: &'static str,
+    /// What differs and why, with the source that says so.
+    pub(crate) reason: &'static str,
+    /// Whether the two are in different states from here on, so that the program
+    /// ends here.
+    pub(crate) ends: bool,
+    /// Says whether this is it.
+    explains: fn(&Step, &Difference) -> bool,
+}
+
+/// What a transaction's branch is refused for when it is looked at.
+const REFUSALS_ON_APPLY: [&str; 4] = [
+    "\"etcdserver: requested lease not found\"",
+    "\"etcdserver: key not found\"",
+    "\"etcdserver: mvcc: required revision has been compacted\"",
+    "\"etcdserver: mvcc: required revision is a future revision\"",
+];
+
+/// The one that is found by looking again; see `ties`.
+pub(crate) const TIES: Known = Known {
+    name: "order of ties",
+    reason: "keys that sort alike come in no certain order: Go's sort.Sort is not stable \
+             (etcdserver, Range); ours keeps the order of keys",
+    ends: false,
+    explains: |_, _| false,
+};
+
+/// All of them. Where two versions end up in different states, the random programs
+/// mostly avoid the step instead: a negative start of a watch (refused since 3.6), an
+/// unknown sort target or alarm action (both end the etcd that is asked).
+pub(crate) const KNOWN: &[Known] = &[
+    TIES,
+    Known {
+        name: "order of refusals",
+        reason: "since 3.6 a transaction's branch is checked in the order of its operations, \
+                 and since 3.7 a put's lease before its key (txn/txn.go, checkTxn; txn/put.go, \
+                 checkPut); before, all puts came first and keys before leases",
+        ends: false,
+        explains: |step, difference| {
+            let refusal = |said: &String| REFUSALS_ON_APPLY.iter().any(|one| said.contains(one));
+            step.name() == "KV/Txn"
+                && difference.path.is_empty()
+                && refusal(&difference.ours)
+                && refusal(&difference.peer)
+        },
+    },
+    Known {
+        name: "hash revision",
+        reason: "HashKVResponse.hash_revision is new in 3.6 (rpc.proto, etcd_version 3.6)",
+        ends: false,
+        explains: |step, difference| {
+            step.name() == "Maintenance/HashKV"
+                && difference.path == "hash_revision"
+                && difference.peer == "0"
+        },
+    },
+    Known {
+        name: "hash at the compacted revision",
+        reason: "since 3.6 and late 3.5 HashKV takes the compacted revision itself, which can be read \
+                 after all (mvcc/kvstore.go, hashByRev); before, it was refused",
+        ends: false,
+        explains: |step, difference| {
+            let compacted = "etcdserver: mvcc: required revision has been compacted";
+            step.name() == "Maintenance/HashKV"
+                && difference.path.is_empty()
+                && difference.peer.contains(compacted)
+        },
+    },
+    Known {
+        name: "id of a denied watch",
+        reason: "since 3.5.6 a watch that is refused has the id -1, whatever was asked for \
+                 (v3rpc/watch.go, recvLoop)",
+        ends: false,
+        explains: |_, difference| {
+            difference.path.contains("refused[")
+                && difference.path.ends_with("watch_id")
+                && difference.ours == "-1"
+        },
+    },
+    Known {
+        name: "unconverted refusal",
+        reason: "since 3.6 the refusals of Maintenance are converted like all others \
+                 (v3rpc/maintenance.go); before, they had no code",
+        ends: false,
+        explains: |step, difference| {
+            step.name().starts_with("Maintenance/")
+                && difference.path.is_empty()
+                && difference.peer.starts_with("Unknown (2) \"auth: ")
+                && difference
+                    .ours
+                    .ends_with(&difference.peer["Unknown (2) \"auth: ".len()..])
+        },
+    },
+    Known {
+        name: "space for nested puts",
+        reason: "since 3.7 the puts of nested transactions count when space is short \
+                 (storage/quota.go, costTxnReq); before, only those of the outermost",
+        ends: true,
+        explains: |step, difference| {
+            step.name() == "KV/Txn"
+                && difference.path.is_empty()
+                && difference
+                    .ours
+                    .contains("etcdserver: mvcc: database space exceeded")
+                && step.request.to_string().contains("request_txn")
+        },
+    },
+    Known {
+        name: "unknown sort order",
+        reason: "since 3.6 a sort order without a name is refused (v3rpc/key.go, \
+                 checkRangeRequest); before, it meant no order",
+        ends: true,
+        explains: |step, difference| {
+            matches!(
+                step.name().as_str(),
+                "KV/Range" | "KV/Txn" | "KV/RangeStream"
+            ) && difference.path.is_empty()
+                && difference.ours.contains("etcdserver: invalid sort option")
+                && step.request.to_string().contains("sort_order:7")
+        },
+    },
+];
+
+/// Finds what explains a difference.
+pub(crate) fn explain(step: &Step, difference: &Difference) -> Option<&'static Known> {
+    KNOWN
+        .iter()
+        .find(|known| (known.explains)(step, difference))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_known_difference_says_why() {
+        for known in KNOWN {
+            assert!(known.reason.len() > 40, "{}", known.name);
+        }
+    }
+}
