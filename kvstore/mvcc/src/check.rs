@@ -118,14 +118,15 @@ fn check_intervals(ops: &[RequestOp]) -> Result<Writes, Error> {
         if let RequestOp::Txn(t) = op {
             let then = check_intervals(&t.success)?;
             let otherwise = check_intervals(&t.failure)?;
-            writes.deletes.extend(then.deletes);
             for key in &then.puts {
                 writes.add_put(key, &nothing)?;
             }
-            writes.deletes.extend(otherwise.deletes);
             for key in &otherwise.puts {
                 writes.add_put(key, &then.puts)?;
             }
+            // Only now: what one branch deletes the other may put.
+            writes.deletes.extend(then.deletes);
+            writes.deletes.extend(otherwise.deletes);
         }
     }
     for op in ops {
@@ -190,6 +191,8 @@ mod tests {
         check(vec![delete("a", "c"), delete("b", "d")], Ok(()));
         check(vec![put("a"), delete("a", "\0")], Ok(()));
         check(vec![nested(vec![put("a")], vec![put("a")])], Ok(()));
+        check(vec![nested(vec![delete("a", "b")], vec![put("a")])], Ok(()));
+        check(vec![nested(vec![put("a")], vec![delete("a", "b")])], Ok(()));
         check(vec![put("a"), nested(vec![put("a")], vec![])], dup.clone());
         check(
             vec![put("a"), nested(vec![], vec![delete("a", "b")])],

@@ -207,15 +207,13 @@ pub struct TxnRequest {
 }
 
 impl TxnRequest {
-    /// Reports whether neither branch, at any depth, can change anything. Such
-    /// a txn is answered by [`crate::StateMachine::txn_readonly`] after a read
-    /// index and never enters the log.
+    /// Reports whether both branches only range. Such a txn is answered by
+    /// [`crate::StateMachine::txn_readonly`] after a read index and never enters
+    /// the log. One inside another enters it, as in etcd (`IsTxnReadonly`), and
+    /// is refused with all else that does under an alarm.
     pub fn is_readonly(&self) -> bool {
-        self.ops().all(|op| match op {
-            RequestOp::Range(_) | RequestOp::Empty => true,
-            RequestOp::Put(_) | RequestOp::DeleteRange(_) => false,
-            RequestOp::Txn(t) => t.is_readonly(),
-        })
+        self.ops()
+            .all(|op| matches!(op, RequestOp::Range(_) | RequestOp::Empty))
     }
 
     /// Reports whether every range at any depth is serializable, so that a
@@ -223,8 +221,10 @@ impl TxnRequest {
     pub fn is_serializable(&self) -> bool {
         self.ops().all(|op| match op {
             RequestOp::Range(r) => r.serializable,
-            RequestOp::Put(_) | RequestOp::DeleteRange(_) | RequestOp::Empty => false,
-            RequestOp::Txn(t) => t.is_serializable(),
+            RequestOp::Put(_)
+            | RequestOp::DeleteRange(_)
+            | RequestOp::Txn(_)
+            | RequestOp::Empty => false,
         })
     }
 

@@ -29,7 +29,8 @@ pub struct KvHash {
 }
 
 impl StateMachine {
-    /// Hashes the history up to a revision, 0 for the present one. Reads every
+    /// Hashes the history up to a revision, 0 for the present one; below zero
+    /// there is none, which etcd hashes all the same. Reads every
     /// value: time in proportion to the store, memory flat.
     pub fn hash_kv(&self, revision: i64) -> Result<KvHash, Error> {
         if revision > 0 && revision < self.compacted {
@@ -38,7 +39,7 @@ impl StateMachine {
         if revision > self.revision {
             return Err(Error::FutureRevision);
         }
-        let revision = if revision <= 0 {
+        let revision = if revision == 0 {
             self.revision
         } else {
             revision

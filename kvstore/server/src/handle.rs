@@ -421,7 +421,7 @@ impl Handle {
         get: impl FnOnce(&StateMachine) -> Result<T, Error>,
     ) -> Result<T, Error> {
         self.admit(core, asker, may)?;
-        sound(&core.machine).and_then(get)
+        get(&core.machine)
     }
 
     /// Reads with everything in it that was acknowledged before.
@@ -533,14 +533,6 @@ pub(crate) fn sizes(machine: &StateMachine, on_disk: u64) -> (u64, u64) {
     let garbage = machine.size_bytes() - machine.size_in_use_bytes();
     let live = machine.size_in_use_bytes().min(size);
     (size, size.saturating_sub(garbage).max(live))
-}
-
-/// Refuses to read while an alarm says that members disagree (etcd: applierV3Corrupt).
-fn sound(machine: &StateMachine) -> Result<&StateMachine, Error> {
-    if machine.has_alarm(mvcc::AlarmKind::Corrupt) {
-        return Err(Error::Corrupt);
-    }
-    Ok(machine)
 }
 
 /// Passes a refusal on. A backend that cannot be read ends the process instead.

@@ -1,8 +1,10 @@
 //! Between the wire's messages and the state machine's own types.
 
+use bytes::Bytes;
 use mvcc::{
     Compare, CompareResult, CompareTarget, DeleteRangeRequest, Error, KeyValue, PutRequest,
     RangeRequest, RequestOp, ResponseOp, SortOrder, SortTarget, TxnRequest,
+    check::{check_delete_range, check_put},
 };
 use proto::{
     etcdserverpb::{self as pb, compare::TargetUnion, request_op::Request, response_op::Response},
@@ -63,6 +65,9 @@ pub(crate) fn txn(request: pb::TxnRequest, max_ops: usize) -> Result<TxnRequest,
     if most > max_ops {
         return Err(Error::TooManyOps);
     }
+    if request.compare.iter().any(|compare| compare.key.is_empty()) {
+        return Err(Error::EmptyKey);
+    }
     let left = max_ops - most;
     let ops = |ops: Vec<pb::RequestOp>| {
         ops.into_iter()
@@ -70,60 +75,107 @@ pub(crate) fn txn(request: pb::TxnRequest, max_ops: usize) -> Result<TxnRequest,
             .collect::<Result<_, _>>()
     };
     Ok(TxnRequest {
-        compare: request
-            .compare
-            .into_iter()
-            .map(compare)
-            .collect::<Result<_, _>>()?,
+        compare: request.compare.into_iter().map(compare).collect(),
         success: ops(request.success)?,
         failure: ops(request.failure)?,
     })
 }
 
+/// Reads one operation. It is checked here already, since an unknown sort order is
+/// found here and the first refusal must be the one of the first operation.
 fn op(request: pb::RequestOp, max_ops: usize) -> Result<RequestOp, Error> {
     Ok(match request.request {
-        None => RequestOp::Empty,
+        None => return Err(Error::KeyNotFound),
         Some(Request::RequestRange(request)) => RequestOp::Range(range(request)?),
-        Some(Request::RequestPut(request)) => RequestOp::Put(put(request)),
-        Some(Request::RequestDeleteRange(request)) => RequestOp::DeleteRange(delete_range(request)),
+        Some(Request::RequestPut(request)) => {
+            let request = put(request);
+            check_put(&request)?;
+            RequestOp::Put(request)
+        }
+        Some(Request::RequestDeleteRange(request)) => {
+            let request = delete_range(request);
+            check_delete_range(&request)?;
+            RequestOp::DeleteRange(request)
+        }
         Some(Request::RequestTxn(request)) => RequestOp::Txn(txn(request, max_ops)?),
     })
 }
 
 /// Reads a comparison. A target whose value is missing compares with zero or with
 /// nothing, as the getters of etcd's generated code do.
-fn compare(request: pb::Compare) -> Result<Compare, Error> {
-    let target = request.target();
+fn compare(request: pb::Compare) -> Compare {
     let given = request.target_union;
-    let target = match target {
-        pb::compare::CompareTarget::Version => CompareTarget::Version(match given {
+    let target = match pb::compare::CompareTarget::try_from(request.target) {
+        Ok(pb::compare::CompareTarget::Version) => CompareTarget::Version(match given {
             Some(TargetUnion::Version(number)) => number,
             _ => 0,
         }),
-        pb::compare::CompareTarget::Create => CompareTarget::CreateRevision(match given {
+        Ok(pb::compare::CompareTarget::Create) => CompareTarget::CreateRevision(match given {
             Some(TargetUnion::CreateRevision(number)) => number,
             _ => 0,
         }),
-        pb::compare::CompareTarget::Mod => CompareTarget::ModRevision(match given {
+        Ok(pb::compare::CompareTarget::Mod) => CompareTarget::ModRevision(match given {
             Some(TargetUnion::ModRevision(number)) => number,
             _ => 0,
         }),
-        pb::compare::CompareTarget::Value => CompareTarget::Value(match given {
+        Ok(pb::compare::CompareTarget::Value) => CompareTarget::Value(match given {
             Some(TargetUnion::Value(value)) => value,
-            _ => bytes::Bytes::new(),
+            _ => Bytes::new(),
         }),
-        pb::compare::CompareTarget::Lease => CompareTarget::Lease(match given {
+        Ok(pb::compare::CompareTarget::Lease) => CompareTarget::Lease(match given {
             Some(TargetUnion::Lease(number)) => number,
             _ => 0,
         }),
+        Err(_unknown) => return unknown_target(request.key, request.range_end, request.result),
     };
-    let result = CompareResult::from_i32(request.result).ok_or(Error::InvalidClientApiVersion)?;
-    Ok(Compare {
+    let Some(result) = CompareResult::from_i32(request.result) else {
+        return unknown_result(request.key, request.range_end, &target);
+    };
+    Compare {
         key: request.key,
         range_end: request.range_end,
         result,
         target,
-    })
+    }
+}
+
+/// A version no key has, nor a missing one, whose version is zero.
+const NO_VERSION: i64 = -1;
+
+/// A target etcd does not know compares as equal (txn.go, compareKV).
+fn unknown_target(key: Bytes, range_end: Bytes, result: i32) -> Compare {
+    let holds = matches!(
+        CompareResult::from_i32(result),
+        Some(CompareResult::Equal) | None
+    );
+    let result = match holds {
+        true => CompareResult::NotEqual,
+        false => CompareResult::Equal,
+    };
+    Compare {
+        key,
+        range_end,
+        result,
+        target: CompareTarget::Version(NO_VERSION),
+    }
+}
+
+/// A result etcd does not know holds, but for the value of no key (txn.go,
+/// applyCompare).
+fn unknown_result(key: Bytes, range_end: Bytes, target: &CompareTarget) -> Compare {
+    let (result, target) = match target {
+        CompareTarget::Value(_) => (CompareResult::Greater, CompareTarget::Version(0)),
+        CompareTarget::Version(_)
+        | CompareTarget::CreateRevision(_)
+        | CompareTarget::ModRevision(_)
+        | CompareTarget::Lease(_) => (CompareResult::NotEqual, CompareTarget::Version(NO_VERSION)),
+    };
+    Compare {
+        key,
+        range_end,
+        result,
+        target,
+    }
 }
 
 pub(crate) fn key_value(kv: KeyValue) -> mvccpb::KeyValue {

@@ -201,7 +201,7 @@ async fn compaction_forgets_the_past_only() {
 }
 
 #[tokio::test]
-async fn a_corrupt_alarm_closes_the_store_until_it_is_cleared() {
+async fn a_corrupt_alarm_closes_the_store_to_writes_until_it_is_cleared() {
     let store = Store::start().await;
     let mut kv = store.kv().await;
     let mut maintenance = store.maintenance().await;
@@ -214,11 +214,8 @@ async fn a_corrupt_alarm_closes_the_store_until_it_is_cleared() {
     let raise = alarm(pb::alarm_request::AlarmAction::Activate);
     let raised = maintenance.alarm(raise).await.unwrap().into_inner();
     assert_eq!(raised.alarms.len(), 1);
-    refused(
-        kv.range(range("a", "")).await,
-        15,
-        "etcdserver: corrupt cluster",
-    );
+    // What does not go through the log is still answered, as etcd does.
+    assert_eq!(kv.get("a").await.unwrap(), "1");
     refused(
         kv.0.put(put("a", "2")).await,
         15,
