@@ -158,6 +158,7 @@ metrics! {
     compacted_keys: Gauge = "etcd_debugging_mvcc_db_compaction_keys_total", "Revisions of keys that compaction deleted";
     current_revision: Gauge = "etcd_debugging_mvcc_current_revision", "Revision of the store";
     compact_revision: Gauge = "etcd_debugging_mvcc_compact_revision", "Compacted revision";
+    auth_revision: Gauge = "etcd_debugging_auth_revision", "Revision of users and roles";
     resident_bytes: Gauge = "process_resident_memory_bytes", "Resident memory";
     virtual_bytes: Gauge = "process_virtual_memory_bytes", "Virtual memory";
     cpu_seconds: FloatGauge = "process_cpu_seconds_total", "Processor time spent";

@@ -1,6 +1,9 @@
 //! Where a request goes: a gRPC service, the gateway, or a page of plain HTTP.
 
-use std::{sync::Arc, time::Instant};
+use std::{
+    sync::{Arc, atomic::Ordering},
+    time::Instant,
+};
 
 use http::{HeaderValue, Method, Request, StatusCode, header};
 use hyper::body::Incoming;
@@ -64,6 +67,13 @@ async fn http(request: Request<Incoming>, visit: Visit, edge: Arc<Edge>) -> Answ
     {
         return refusal;
     }
+    if ignores_certificate(&request, &visit, &edge) {
+        return answer::refusal(
+            StatusCode::BAD_REQUEST,
+            "CommonName of client sending a request against gateway will be ignored and not \
+             used as expected",
+        );
+    }
     let cors = edge.access.cors(request.headers());
     let mut answer = if request.method() == Method::OPTIONS {
         answer::empty()
@@ -79,4 +89,18 @@ async fn http(request: Request<Incoming>, visit: Visit, edge: Arc<Edge>) -> Answ
         cors.write(answer.headers_mut());
     }
     answer
+}
+
+/// Says whether a client might think that its certificate says who it is: to the
+/// gateway only a token does. etcd refuses such a client instead of taking it for
+/// nobody (embed/serve.go, accessController).
+fn ignores_certificate(request: &Request<Incoming>, visit: &Visit, edge: &Edge) -> bool {
+    let named = visit
+        .certificate
+        .as_ref()
+        .is_some_and(|certificate| !certificate.common_name.is_empty());
+    named
+        && edge.gateway.is_some()
+        && edge.handle.shared.auth_on.load(Ordering::Acquire)
+        && gateway::path(request.uri().path()).is_some()
 }

@@ -3,7 +3,7 @@
 
 use std::{sync::OnceLock, time::Duration};
 
-use mvcc::{Command, Error, Reply, ResponseOp, TxnReply};
+use mvcc::{AuthCommand, Command, Error, Reply, ResponseOp, TxnReply};
 use prometheus_client::{
     encoding::EncodeLabelSet,
     metrics::{
@@ -16,7 +16,7 @@ use prometheus_client::{
 
 /// What an entry or a request asks for, in etcd's words; `unknown` is for what it has
 /// no word for.
-const OPS: [&str; 10] = [
+const OPS: [&str; 22] = [
     "Put",
     "DeleteRange",
     "Txn",
@@ -27,6 +27,18 @@ const OPS: [&str; 10] = [
     "unknown",
     "Range",
     "ReadonlyTxn",
+    "AuthEnable",
+    "AuthDisable",
+    "Authenticate",
+    "AuthUserAdd",
+    "AuthUserDelete",
+    "AuthUserChangePassword",
+    "AuthUserGrantRole",
+    "AuthUserRevokeRole",
+    "AuthRoleAdd",
+    "AuthRoleDelete",
+    "AuthRoleGrantPermission",
+    "AuthRoleRevokePermission",
 ];
 
 /// The places of what never becomes an entry in [`OPS`].
@@ -217,6 +229,20 @@ pub(crate) fn op(command: &Command) -> usize {
         Command::LeaseGrant(_) => 4,
         Command::LeaseRevoke(_) => 5,
         Command::AlarmActivate(_) | Command::AlarmDeactivate(_) => 6,
-        _ => 7,
+        Command::LeaseCheckpoint(_) => 7,
+        Command::Auth(command) => match command {
+            AuthCommand::Enable => 10,
+            AuthCommand::Disable => 11,
+            AuthCommand::Authenticate { .. } => 12,
+            AuthCommand::UserAdd { .. } => 13,
+            AuthCommand::UserDelete { .. } => 14,
+            AuthCommand::UserChangePassword { .. } => 15,
+            AuthCommand::UserGrantRole { .. } => 16,
+            AuthCommand::UserRevokeRole { .. } => 17,
+            AuthCommand::RoleAdd { .. } => 18,
+            AuthCommand::RoleDelete { .. } => 19,
+            AuthCommand::RoleGrantPermission { .. } => 20,
+            AuthCommand::RoleRevokePermission { .. } => 21,
+        },
     }
 }

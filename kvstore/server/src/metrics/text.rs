@@ -63,6 +63,9 @@ fn ask_member(metrics: &Metrics, handle: &Handle) {
             .compact_revision
             .set(core.machine.compact_revision());
         metrics
+            .auth_revision
+            .set(signed(core.machine.auth().revision()));
+        metrics
             .compacted_keys
             .set(signed(core.machine.compacted_keys()));
         metrics

@@ -83,6 +83,41 @@ async fn answers_are_those_of_etcd_3_5_byte_for_byte() {
 }
 
 #[tokio::test]
+async fn a_token_comes_in_the_authorization_header_or_as_metadata() {
+    let store = Store::start().await;
+    for (path, body) in [
+        ("user/add", r#"{"name":"root","password":"r"}"#),
+        ("role/add", r#"{"name":"root"}"#),
+        ("user/grant", r#"{"user":"root","role":"root"}"#),
+        ("enable", "{}"),
+    ] {
+        let answer = store.http(&format!("POST /v3/auth/{path}"), body).await;
+        assert_eq!(answer.status, 200, "{path}: {}", answer.body);
+    }
+    let login = r#"{"name":"root","password":"r"}"#;
+    let answer = store.http("POST /v3/auth/authenticate", login).await;
+    let reply: serde_json::Value = serde_json::from_str(&answer.body).unwrap();
+    let token = reply["token"].as_str().unwrap();
+    let range = async |header: String| {
+        let head = format!("POST /v3/kv/range\n{header}");
+        store.http(&head, r#"{"key":"YQ=="}"#).await.status
+    };
+    assert_eq!(range(format!("Authorization: {token}")).await, 200);
+    assert_eq!(range(format!("Authorization: Bearer {token}")).await, 200);
+    assert_eq!(range(format!("Grpc-Metadata-Token: {token}")).await, 200);
+    assert_eq!(range(format!("Token: {token}")).await, 400);
+    assert_eq!(range("Authorization: invented".to_owned()).await, 401);
+    // What fails at once on a stream has an error's status.
+    let answer = store.http("POST /v3/maintenance/snapshot", "{}").await;
+    assert!(answer.status >= 400, "{}", answer.status);
+    assert!(
+        answer.body.starts_with(r#"{"error":{"grpc_code":"#),
+        "{}",
+        answer.body
+    );
+}
+
+#[tokio::test]
 async fn a_message_too_large_is_refused_and_nothing_is_kept_of_it() {
     let store = Store::start_with(|config| config.max_request_bytes = 1 << 10).await;
     let put = |bytes: usize| {

@@ -339,8 +339,9 @@ async fn tls_admits_clients_with_a_certificate_only() {
         .connect()
         .await
         .unwrap();
-    let mut kv = crate::store::Kv::new(channel);
+    let mut kv = crate::store::Kv::new(channel.clone());
     assert_eq!(kv.put("a", "1").await, 2);
+    json_ignores_certificates(channel).await;
     let refused = match endpoint(None).connect().await {
         Err(_) => true,
         Ok(channel) => {
@@ -349,6 +350,48 @@ async fn tls_admits_clients_with_a_certificate_only() {
         }
     };
     assert!(refused, "a client without a certificate was served");
+}
+
+/// Over JSON a certificate names nobody, and who shows one is told so once that
+/// matters (etcd: accessController).
+async fn json_ignores_certificates(channel: tonic::transport::Channel) {
+    use proto::etcdserverpb as pb;
+
+    let range = async || {
+        let body = http_body_util::Full::new(bytes::Bytes::from(r#"{"key":"YQ=="}"#));
+        let request = http::Request::post("/v3/kv/range").body(tonic::body::Body::new(body));
+        let mut channel = channel.clone();
+        std::future::poll_fn(|cx| tower::Service::poll_ready(&mut channel, cx))
+            .await
+            .unwrap();
+        let call = tower::Service::call(&mut channel, request.unwrap());
+        let answer = call.await.unwrap();
+        let status = answer.status().as_u16();
+        let body = answer.into_body().collect().await.unwrap().to_bytes();
+        (status, String::from_utf8(body.to_vec()).unwrap())
+    };
+    assert_eq!(range().await.0, 200);
+    let mut auth = pb::auth_client::AuthClient::new(channel.clone());
+    let (name, role) = (|| "root".to_owned(), || "root".to_owned());
+    auth.user_add(pb::AuthUserAddRequest {
+        name: name(),
+        password: "r".to_owned(),
+        ..pb::AuthUserAddRequest::default()
+    })
+    .await
+    .unwrap();
+    auth.role_add(pb::AuthRoleAddRequest { name: role() })
+        .await
+        .unwrap();
+    let grant = pb::AuthUserGrantRoleRequest {
+        user: name(),
+        role: role(),
+    };
+    auth.user_grant_role(grant).await.unwrap();
+    auth.auth_enable(pb::AuthEnableRequest {}).await.unwrap();
+    let told = "CommonName of client sending a request against gateway will be ignored and not \
+                used as expected\n";
+    assert_eq!(range().await, (400, told.to_owned()));
 }
 
 /// Counts the write-backs of this run that are on disk.

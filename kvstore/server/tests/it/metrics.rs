@@ -8,6 +8,7 @@ use crate::store::{DEADLINE, Store, put_op};
 /// beside it, as far as it means something here. Families of peers come with peers.
 const FAMILIES: &[(&str, &str)] = &[
     ("etcd_cluster_version", "gauge"),
+    ("etcd_debugging_auth_revision", "gauge"),
     ("etcd_debugging_lease_granted_total", "counter"),
     ("etcd_debugging_lease_renewed_total", "counter"),
     ("etcd_debugging_lease_revoked_total", "counter"),
