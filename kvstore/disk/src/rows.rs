@@ -91,6 +91,10 @@ fn unreadable(error: &sled::Error) -> BackendError {
 }
 
 impl Backend for Rows {
+    fn share(&self) -> Box<dyn Backend> {
+        Box::new(self.clone())
+    }
+
     fn get(&self, key: &[u8]) -> Result<Option<Bytes>, BackendError> {
         let row = self.db.get(key).map_err(|error| unreadable(&error))?;
         Ok(row.map(|row| Bytes::copy_from_slice(&row)))

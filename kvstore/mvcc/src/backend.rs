@@ -30,6 +30,9 @@ pub type RowVisitor<'a> = dyn FnMut(Bytes, Bytes) -> Result<(), BackendError> + 
 /// Reads rows of the one tree. Calls are synchronous and short: a point read on
 /// a cache miss, and one full scan at open.
 pub trait Backend: Send {
+    /// Makes another handle to the same rows, to be read on another thread.
+    fn share(&self) -> Box<dyn Backend>;
+
     /// Reads one row.
     fn get(&self, key: &[u8]) -> Result<Option<Bytes>, BackendError>;
 
@@ -116,6 +119,10 @@ impl MemoryBackend {
 }
 
 impl Backend for MemoryBackend {
+    fn share(&self) -> Box<dyn Backend> {
+        Box::new(self.clone())
+    }
+
     fn get(&self, key: &[u8]) -> Result<Option<Bytes>, BackendError> {
         Ok(self.lock().get(key).cloned())
     }

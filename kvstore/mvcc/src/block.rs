@@ -19,6 +19,7 @@ use bytes::{BufMut, Bytes, BytesMut};
 
 use crate::error::BackendError;
 use crate::key_index::Rev;
+use crate::response::KeyValue;
 use crate::wire::{Reader, WireError, put_bytes, put_i64};
 
 const VERSION: u8 = 1;
@@ -42,6 +43,18 @@ impl Record {
     pub(crate) fn cost(&self) -> usize {
         const OVERHEAD: usize = 64;
         self.key.len() + self.value.len() + OVERHEAD
+    }
+
+    /// Makes the pair of it; not for a tombstone.
+    pub(crate) fn into_kv(self, rev: Rev) -> KeyValue {
+        KeyValue {
+            key: self.key,
+            create_revision: self.create,
+            mod_revision: rev.main,
+            version: self.version,
+            value: self.value,
+            lease: self.lease,
+        }
     }
 }
 

@@ -16,8 +16,11 @@
 //! A restart needs no memory of this: opening prunes by the compacted revision.
 //! For that, of each key the newest revision at or below it must be in the tree
 //! as long as any older one is. Values are rewritten block by block, in no order
-//! among keys, so a tombstone waits until the values it hides are gone.
+//! among keys, so a tombstone waits until the values it hides are gone from the
+//! tree: not only rewritten, for views may hold the rewritten rows back while the
+//! tombstone's own block goes on to the tree.
 
+use std::collections::VecDeque;
 use std::ops::ControlFlow;
 
 use bytes::Bytes;
@@ -41,6 +44,11 @@ pub(crate) struct Compaction {
     pub(crate) index: u64,
     /// Revisions of keys forgotten since the start.
     pub(crate) forgotten: u64,
+    /// Keys of the values left out of rows that wait for their batch. Their number
+    /// is bounded by that of the rows.
+    pub(crate) dug_up: Vec<Bytes>,
+    /// Keys of values that are gone from the tree: their tombstones may follow.
+    pub(crate) gone: VecDeque<Bytes>,
 }
 
 /// Returns the cursor of finished work.
@@ -74,7 +82,8 @@ impl StateMachine {
     /// Deletes some of what compaction made unreachable, looking at up to about
     /// `budget` revisions. The work ends up in the next write-back. Returns
     /// `Busy` while a batch is on its way: call it between `writeback_done` and
-    /// the next `take_writeback`.
+    /// the next `take_writeback`. Also when more can be done once the rows replaced
+    /// so far are in the tree.
     pub fn compact_step(&mut self, budget: usize) -> Result<CompactStep, BackendError> {
         if self.flight.is_some() {
             return Ok(CompactStep::Busy);
@@ -84,19 +93,38 @@ impl StateMachine {
             self.forget_some(budget)?;
             return Ok(CompactStep::More);
         }
+        if !self.compaction.gone.is_empty() {
+            self.forget_tombstones(budget);
+            return Ok(CompactStep::More);
+        }
+        if self.values.staged_is_full() && self.pins.need_replaced() {
+            return Ok(CompactStep::Busy);
+        }
         let index = &self.index;
         let alive = |key: &Bytes, rev: Rev| index.get(key).is_some_and(|e| e.has(rev));
         let Some(dug_up) = self.values.rewrite(budget, &alive)? else {
-            return Ok(CompactStep::Done);
+            return Ok(match self.compaction.dug_up.is_empty() {
+                true => CompactStep::Done,
+                false => CompactStep::Busy,
+            });
         };
-        for key in dug_up {
+        self.pins.staged();
+        self.compaction.dug_up.extend(dug_up);
+        Ok(CompactStep::More)
+    }
+
+    /// Forgets the tombstones of some values that are gone from the tree.
+    fn forget_tombstones(&mut self, budget: usize) {
+        for _ in 0..budget {
+            let Some(key) = self.compaction.gone.pop_front() else {
+                break;
+            };
             self.index.modify(&key, |_, entry| {
                 debug_assert!(entry.buried > 0, "a forgotten value is counted once");
                 entry.buried = entry.buried.saturating_sub(1);
             });
             self.forget_idle_tombstone(&key);
         }
-        Ok(CompactStep::More)
     }
 
     fn forget_some(&mut self, budget: usize) -> Result<(), BackendError> {

@@ -14,8 +14,14 @@
 //!
 //! Keys are copied on insertion, so that the map never keeps alive the buffer
 //! a key was a slice of.
+//!
+//! A clone shares every node and costs nothing. Afterwards a change copies the
+//! nodes on its path that are still shared, each once, so a clone taken for a
+//! long read never holds up whoever writes.
 
 mod keys;
+
+use std::sync::Arc;
 
 use bytes::Bytes;
 
@@ -32,18 +38,21 @@ pub(crate) trait Weigh {
 }
 
 /// Is the map.
+#[derive(Clone)]
 pub(crate) struct CountedMap<V> {
-    root: Node<V>,
+    root: Arc<Node<V>>,
     len: usize,
     weight: u64,
 }
 
+#[derive(Clone)]
 enum Node<V> {
     Leaf(Leaf<V>),
     Inner(Inner<V>),
 }
 
 /// Invariants: `keys` strictly ascending, `values[i]` belongs to `keys[i]`.
+#[derive(Clone)]
 struct Leaf<V> {
     keys: Keys,
     values: Vec<V>,
@@ -51,15 +60,16 @@ struct Leaf<V> {
 
 /// Invariants: `children[i]` holds keys `>= keys[i-1]` and `< keys[i]`;
 /// `weights[i]` is the sum of the weights below `children[i]`.
+#[derive(Clone)]
 struct Inner<V> {
     keys: Keys,
-    children: Vec<Node<V>>,
+    children: Vec<Arc<Node<V>>>,
     weights: Vec<u64>,
 }
 
 struct Split<V> {
     key: Bytes,
-    right: Node<V>,
+    right: Arc<Node<V>>,
     weight: u64,
 }
 
@@ -71,10 +81,10 @@ struct Upserted<V, R> {
     split: Option<Split<V>>,
 }
 
-impl<V: Weigh> CountedMap<V> {
+impl<V: Weigh + Clone> CountedMap<V> {
     pub(crate) fn new() -> Self {
         Self {
-            root: Node::empty(),
+            root: Arc::new(Node::empty()),
             len: 0,
             weight: 0,
         }
@@ -96,7 +106,7 @@ impl<V: Weigh> CountedMap<V> {
     }
 
     pub(crate) fn get_entry(&self, key: &[u8]) -> Option<(&Bytes, &V)> {
-        let mut node = &self.root;
+        let mut node: &Node<V> = &self.root;
         loop {
             match node {
                 Node::Leaf(leaf) => {
@@ -113,17 +123,17 @@ impl<V: Weigh> CountedMap<V> {
     where
         V: Default,
     {
-        let done = self.root.upsert(key, change);
+        let done = Arc::make_mut(&mut self.root).upsert(key, change);
         self.len += usize::from(done.inserted);
         self.weight = self.weight - done.before + done.after;
         if let Some(split) = done.split {
             let left_weight = self.weight - split.weight;
-            let left = std::mem::replace(&mut self.root, Node::empty());
-            self.root = Node::Inner(Inner {
+            let left = Arc::clone(&self.root);
+            self.root = Arc::new(Node::Inner(Inner {
                 keys: Keys::new(vec![split.key]),
                 children: vec![left, split.right],
                 weights: vec![left_weight, split.weight],
-            });
+            }));
         }
         done.result
     }
@@ -134,19 +144,19 @@ impl<V: Weigh> CountedMap<V> {
         key: &[u8],
         change: impl FnOnce(&Bytes, &mut V) -> R,
     ) -> Option<R> {
-        let (result, before, after) = self.root.modify(key, change)?;
+        let (result, before, after) = Arc::make_mut(&mut self.root).modify(key, change)?;
         self.weight = self.weight - before + after;
         Some(result)
     }
 
     pub(crate) fn remove(&mut self, key: &[u8]) -> Option<V> {
-        let removed = self.root.remove(key)?;
+        let removed = Arc::make_mut(&mut self.root).remove(key)?;
         self.len -= 1;
         self.weight -= removed.weight();
-        while let Node::Inner(inner) = &mut self.root
+        while let Node::Inner(inner) = &*self.root
             && inner.children.len() == 1
         {
-            self.root = inner.children.remove(0);
+            self.root = Arc::clone(&inner.children[0]);
         }
         Some(removed)
     }
@@ -159,7 +169,7 @@ impl<V: Weigh> CountedMap<V> {
 
     /// Sums the weights of the keys below `key`.
     fn rank(&self, key: &[u8]) -> u64 {
-        let mut node = &self.root;
+        let mut node: &Node<V> = &self.root;
         let mut sum = 0;
         loop {
             match node {
@@ -179,7 +189,7 @@ impl<V: Weigh> CountedMap<V> {
     /// Walks `from <= key < to` in order; `None` is "to the end".
     pub(crate) fn range<'a>(&'a self, from: &[u8], to: Option<&'a [u8]>) -> Range<'a, V> {
         let mut stack = Vec::new();
-        let mut node = &self.root;
+        let mut node: &Node<V> = &self.root;
         loop {
             match node {
                 Node::Leaf(leaf) => {
@@ -216,11 +226,12 @@ impl<'a, V> Iterator for Range<'a, V> {
     fn next(&mut self) -> Option<Self::Item> {
         while self.at >= self.leaf.keys.len() {
             let (inner, next) = self.stack.last_mut()?;
-            let Some(mut node) = inner.children.get(*next) else {
+            let Some(child) = inner.children.get(*next) else {
                 self.stack.pop();
                 continue;
             };
             *next += 1;
+            let mut node: &Node<V> = child;
             while let Node::Inner(inner) = node {
                 self.stack.push((inner, 1));
                 node = &inner.children[0];
@@ -242,7 +253,7 @@ impl<'a, V> Iterator for Range<'a, V> {
 
 // === impl Node ===
 
-impl<V: Weigh> Node<V> {
+impl<V: Weigh + Clone> Node<V> {
     fn empty() -> Self {
         Node::Leaf(Leaf {
             keys: Keys::default(),
@@ -259,7 +270,8 @@ impl<V: Weigh> Node<V> {
             Node::Leaf(leaf) => leaf.upsert(key, change),
             Node::Inner(inner) => {
                 let at = inner.child_of(key);
-                let mut done = inner.children[at].upsert(key, change);
+                let child = Arc::make_mut(&mut inner.children[at]);
+                let mut done = child.upsert(key, change);
                 inner.weights[at] = inner.weights[at] - done.before + done.after;
                 if let Some(split) = done.split.take() {
                     inner.insert_split(at, split);
@@ -286,7 +298,8 @@ impl<V: Weigh> Node<V> {
             }
             Node::Inner(inner) => {
                 let at = inner.child_of(key);
-                let (result, before, after) = inner.children[at].modify(key, change)?;
+                let child = Arc::make_mut(&mut inner.children[at]);
+                let (result, before, after) = child.modify(key, change)?;
                 inner.weights[at] = inner.weights[at] - before + after;
                 Some((result, before, after))
             }
@@ -302,7 +315,7 @@ impl<V: Weigh> Node<V> {
             }
             Node::Inner(inner) => {
                 let at = inner.child_of(key);
-                let removed = inner.children[at].remove(key)?;
+                let removed = Arc::make_mut(&mut inner.children[at]).remove(key)?;
                 inner.weights[at] -= removed.weight();
                 if inner.children[at].is_thin() {
                     inner.thicken(at);
@@ -345,7 +358,7 @@ impl<V: Weigh> Node<V> {
     }
 }
 
-impl<V: Weigh> Leaf<V> {
+impl<V: Weigh + Clone> Leaf<V> {
     fn search(&self, key: &[u8]) -> Result<usize, usize> {
         self.keys.search(key)
     }
@@ -396,12 +409,12 @@ impl<V: Weigh> Leaf<V> {
         Split {
             key: right.keys.get(0).clone(),
             weight: right.values.iter().map(V::weight).sum(),
-            right: Node::Leaf(right),
+            right: Arc::new(Node::Leaf(right)),
         }
     }
 }
 
-impl<V: Weigh> Inner<V> {
+impl<V: Weigh + Clone> Inner<V> {
     fn child_of(&self, key: &[u8]) -> usize {
         match self.keys.search(key) {
             Ok(at) => at + 1,
@@ -432,11 +445,11 @@ impl<V: Weigh> Inner<V> {
         Split {
             key,
             weight: weights.iter().sum(),
-            right: Node::Inner(Inner {
+            right: Arc::new(Node::Inner(Inner {
                 keys,
                 children,
                 weights,
-            }),
+            })),
         }
     }
 
@@ -450,8 +463,9 @@ impl<V: Weigh> Inner<V> {
         let right = self.children.remove(left + 1);
         let separator = self.keys.remove(left);
         self.weights[left] += self.weights.remove(left + 1);
-        self.children[left].absorb(separator, right);
-        if let Some(split) = self.children[left].split_if_full() {
+        let child = Arc::make_mut(&mut self.children[left]);
+        child.absorb(separator, Arc::unwrap_or_clone(right));
+        if let Some(split) = child.split_if_full() {
             self.insert_split(left, split);
         }
     }

@@ -35,6 +35,8 @@ pub(crate) struct Flight {
     packed: Packed,
     ids: u64,
     after: Durable,
+    /// Keys of the values it removes.
+    dug_up: Vec<Bytes>,
 }
 
 impl StateMachine {
@@ -42,18 +44,19 @@ impl StateMachine {
     /// `bytes_max` at most (one entry is never split). `None` when nothing
     /// changed or a batch is still on its way.
     pub fn take_writeback(&mut self, bytes_max: usize) -> Option<WriteBack> {
-        let changed = self.applied_index > self.durable.index || self.values.has_rewrites();
+        let staged = !self.pins.need_replaced();
+        let changed = self.applied_index > self.durable.index || self.rewrites_ready();
         if self.flight.is_some() || !changed {
             return None;
         }
         let (mut position, next) = self.values.cut(bytes_max);
         let mut index = next.map_or(self.applied_index, |next| next - 1);
-        if self.values.leaves_out() && index < self.compaction.index {
+        if self.values.leaves_out(staged) && index < self.compaction.index {
             index = self.compaction.index;
             position = self.values.cut_at_index(index);
         }
         let whole = index >= self.applied_index;
-        let mut packed = self.values.pack(position);
+        let mut packed = self.values.pack(position, staged);
         let mut rows = std::mem::take(&mut packed.rows);
         let mut after = Durable {
             token: self.durable.token + 1,
@@ -75,7 +78,16 @@ impl StateMachine {
             Bytes::from_static(STATE_KEY),
             Some(encode_state(&after, ids)),
         ));
-        self.flight = Some(Flight { packed, ids, after });
+        let dug_up = match staged {
+            true => std::mem::take(&mut self.compaction.dug_up),
+            false => Vec::new(),
+        };
+        self.flight = Some(Flight {
+            packed,
+            ids,
+            after,
+            dug_up,
+        });
         Some(WriteBack {
             token: after.token,
             applied_index: after.index,
@@ -118,6 +130,7 @@ impl StateMachine {
             return;
         };
         self.values.written(flight.packed);
+        self.compaction.gone.extend(flight.dug_up);
         self.dedupe.written(flight.ids);
         self.durable = flight.after;
         let known = self
@@ -144,15 +157,26 @@ impl StateMachine {
         crc.finalize()
     }
 
-    /// Counts the bytes that wait for a write-back.
+    /// Counts the bytes that the next write-backs would bring to the tree.
     pub fn dirty_bytes(&self) -> usize {
-        self.values.unwritten_bytes() + self.values.staged_bytes()
+        let staged = match self.pins.need_replaced() {
+            true => 0,
+            false => self.values.staged_bytes(),
+        };
+        self.values.unwritten_bytes() + staged
     }
 
     /// Reports whether rows that compaction replaced or emptied wait for a
     /// write-back; until it is in, the tree still holds the garbage.
     pub fn has_rewrites(&self) -> bool {
         self.values.has_rewrites()
+    }
+
+    /// Reports whether a write-back would bring some of those rows to the tree, now
+    /// that no view needs what they replace.
+    pub fn rewrites_ready(&self) -> bool {
+        let staged = self.values.has_staged() && !self.pins.need_replaced();
+        staged || self.values.open_is_dirty()
     }
 
     /// Returns the applied index of the last batch reported done.
@@ -185,7 +209,6 @@ impl StateMachine {
             compacted: durable.compacted,
             compaction: Compaction {
                 cursor: after(durable.compacted),
-                index: 0,
                 ..Compaction::default()
             },
             applied_index: durable.index,
@@ -193,6 +216,7 @@ impl StateMachine {
             pending: Default::default(),
             terms: Default::default(),
             flight: None,
+            pins: Default::default(),
             durable,
         };
         machine.restore_rows()?;

@@ -14,6 +14,13 @@ pub enum BackendError {
     /// Carries what the engine or the operating system said.
     #[error("storage backend: {0}")]
     Io(String),
+    /// Says that a view was held for so long that the store let go of it.
+    #[error("the view was held for too long")]
+    Expired,
+    /// Says that an answer takes more reading than it may; see
+    /// [`crate::StateMachine::range_if_short`].
+    #[error("more to read than a short answer may")]
+    TooMuch,
     /// Names a row whose checksum, length or layout is wrong.
     #[error("storage backend: corrupt row {row}: {reason}")]
     Corrupt {
@@ -160,8 +167,12 @@ impl std::error::Error for Error {
 }
 
 impl From<BackendError> for Error {
+    /// A view that expired is a slow client's matter, no fault of the storage.
     fn from(e: BackendError) -> Self {
-        Self::Storage(e)
+        match e {
+            BackendError::Expired => Self::Timeout,
+            e => Self::Storage(e),
+        }
     }
 }
 

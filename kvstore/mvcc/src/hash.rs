@@ -15,6 +15,7 @@ use crate::block::Record;
 use crate::error::Error;
 use crate::key_index::{Rev, Span};
 use crate::machine::StateMachine;
+use crate::view::Reading;
 use crate::wire::put_u64;
 
 /// Is the answer to HashKV.
@@ -30,9 +31,15 @@ pub struct KvHash {
 
 impl StateMachine {
     /// Hashes the history up to a revision, 0 for the present one; below zero
-    /// there is none, which etcd hashes all the same. Reads every
-    /// value: time in proportion to the store, memory flat.
+    /// there is none, which etcd hashes all the same. Reads every value;
+    /// [`crate::View::hash_kv`] does it apart from the machine.
     pub fn hash_kv(&self, revision: i64) -> Result<KvHash, Error> {
+        self.reading().hash_kv(revision)
+    }
+}
+
+impl Reading<'_> {
+    pub(crate) fn hash_kv(self, revision: i64) -> Result<KvHash, Error> {
         if revision > 0 && revision < self.compacted {
             return Err(Error::Compacted);
         }
@@ -56,7 +63,7 @@ impl StateMachine {
         let mut crc = Crc32c::new();
         crc.update(b"key");
         let mut buffer = BytesMut::new();
-        self.values
+        self.records
             .scan(Rev::default(), revision, &mut |rev, record| {
                 let entry = self.index.get(&record.key).filter(|e| e.has(rev));
                 let kept =

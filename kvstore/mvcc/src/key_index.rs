@@ -201,6 +201,9 @@ impl<'a> Span<'a> {
 }
 
 /// Is the index of all keys, deleted ones included until compaction.
+///
+/// A clone shares the nodes of the map; see there.
+#[derive(Clone)]
 pub(crate) struct KeyIndex {
     map: CountedMap<KeyEntry>,
 }

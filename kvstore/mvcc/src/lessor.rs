@@ -15,6 +15,7 @@ use crate::backend::BackendError;
 use crate::command::LeaseId;
 use crate::error::Error;
 use crate::machine::{LeaseStatus, Renewed};
+use crate::view::LeaseFact;
 use crate::wire::{Reader, WireError, put_i64};
 
 /// The longest lease, in seconds (etcd `lease.MaxLeaseTTL`).
@@ -138,6 +139,15 @@ impl Lessor {
 
     pub(crate) fn ids(&self) -> Vec<LeaseId> {
         self.leases.keys().copied().collect()
+    }
+
+    pub(crate) fn facts(&self) -> Vec<LeaseFact> {
+        let fact = |(id, lease): (&LeaseId, &Lease)| LeaseFact {
+            id: *id,
+            ttl: lease.ttl,
+            remaining: lease.checkpoint,
+        };
+        self.leases.iter().map(fact).collect()
     }
 
     pub(crate) fn keys(&self, id: LeaseId) -> Vec<Bytes> {

@@ -41,10 +41,12 @@ mod lessor;
 pub mod machine;
 mod page;
 mod range;
+mod records;
 pub mod response;
 mod tail;
 mod txn;
 mod values;
+pub mod view;
 pub mod watch;
 mod wire;
 mod write;
@@ -69,3 +71,4 @@ pub use response::{
     AlarmReply, Applied, AuthReply, CompactReply, DeleteReply, Event, EventKind, KeyValue,
     LeaseGrantReply, LeaseReply, PutReply, RangeReply, Reply, ResponseOp, TxnReply,
 };
+pub use view::{Change, Facts, History, HistoryCursor, LeaseFact, View};

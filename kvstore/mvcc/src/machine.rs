@@ -23,6 +23,7 @@ use crate::response::{
     AlarmReply, Applied, AuthReply, CompactReply, LeaseGrantReply, LeaseReply, Reply,
 };
 use crate::values::Values;
+use crate::view::Pins;
 use crate::write::Write;
 
 /// Holds what a member decides at start. `lease_ttl_min` must be equal on all
@@ -79,7 +80,8 @@ pub enum CompactStep {
     Done,
     /// Call again, after giving others a turn.
     More,
-    /// A write-back is on its way; call again after `writeback_done`.
+    /// A write-back is on its way, or has to come first (views may hold back what it
+    /// should write): call again after `writeback_done`.
     Busy,
 }
 
@@ -106,6 +108,7 @@ pub struct StateMachine {
     /// The terms begun since the last batch, each with its first entry.
     pub(crate) terms: VecDeque<(u64, u64)>,
     pub(crate) flight: Option<Flight>,
+    pub(crate) pins: Pins,
     pub(crate) durable: Durable,
 }
 

@@ -12,6 +12,11 @@ use crate::error::Error;
 use crate::key_index::{Rev, Span};
 use crate::machine::StateMachine;
 use crate::response::{KeyValue, RangeReply};
+use crate::view::Reading;
+
+/// Up to so many values are read one by one, through the cache of blocks; more
+/// are read block by block.
+const FEW: usize = 32;
 
 impl StateMachine {
     /// Answers a range.
@@ -22,6 +27,18 @@ impl StateMachine {
     /// Answers a range while the present revision is `current`: inside a txn
     /// that has changed something, one more than the store's.
     pub(crate) fn range_at(&self, r: &RangeRequest, current: i64) -> Result<RangeReply, Error> {
+        self.reading().range_at(r, current)
+    }
+
+    /// Reads the pair written by a change.
+    pub(crate) fn key_value(&self, rev: Rev) -> Result<KeyValue, BackendError> {
+        Ok(self.values.get(rev)?.into_kv(rev))
+    }
+}
+
+impl Reading<'_> {
+    /// Answers a range; see [`StateMachine::range_at`].
+    pub(crate) fn range_at(self, r: &RangeRequest, current: i64) -> Result<RangeReply, Error> {
         if r.revision > current {
             return Err(Error::FutureRevision);
         }
@@ -38,7 +55,7 @@ impl StateMachine {
     }
 
     fn range_now(
-        &self,
+        self,
         r: &RangeRequest,
         span: Span<'_>,
         current: i64,
@@ -47,7 +64,7 @@ impl StateMachine {
         if r.count_only {
             return Ok(counted(count, current));
         }
-        let live = self.index.walk(span).filter(|(_, e)| e.is_live());
+        let live = self.walk(span).filter(|(_, e)| e.is_live());
         let found = live.map(|(key, e)| Found {
             key,
             rev: e.latest.rev(),
@@ -60,6 +77,7 @@ impl StateMachine {
             Some(limit) => found.take(limit).collect(),
             None => found.collect(),
         };
+        self.check_budget()?;
         let by_value = r.sort_target == SortTarget::Value;
         if !by_value {
             sort(&mut found, r, |a, b, target| match target {
@@ -69,64 +87,65 @@ impl StateMachine {
                 SortTarget::Mod => a.rev.main.cmp(&b.rev.main),
             });
             let more = truncate(&mut found, r.limit);
-            let kvs: Result<_, _> = found.iter().map(|f| self.resolve(f, r.keys_only)).collect();
-            return Ok(reply(kvs?, count, more, current));
+            let kvs = self.resolve(&found, r.keys_only)?;
+            return Ok(reply(kvs, count, more, current));
         }
-        let kvs: Result<_, _> = found.iter().map(|f| self.resolve(f, false)).collect();
-        Ok(finish(kvs?, r, count, current))
+        let kvs = self.resolve(&found, false)?;
+        Ok(finish(kvs, r, count, current))
     }
 
     /// Reads the past: the index knows only which revision was visible then,
     /// the numbers are with the values.
     fn range_past(
-        &self,
+        self,
         r: &RangeRequest,
         span: Span<'_>,
         at: i64,
         current: i64,
     ) -> Result<RangeReply, Error> {
-        let visible = self.index.walk(span).filter_map(|(_, e)| e.at(at));
+        let visible = self.walk(span).filter_map(|(_, e)| e.at(at));
         if r.count_only {
-            return Ok(counted(visible.count() as i64, current));
+            let count = visible.count() as i64;
+            self.check_budget()?;
+            return Ok(counted(count, current));
         }
         let revs: Vec<Rev> = visible.collect();
+        self.check_budget()?;
         let count = revs.len() as i64;
         let wanted = fetch_limit(r).map_or(revs.len(), |limit| limit.min(revs.len()));
-        let mut kvs = Vec::with_capacity(wanted);
-        for rev in &revs[..wanted] {
-            let kv = self.key_value(*rev)?;
-            if passes(r, kv.create_revision, kv.mod_revision) {
-                kvs.push(kv);
-            }
-        }
+        let mut kvs = self.key_values(&revs[..wanted])?;
+        kvs.retain(|kv| passes(r, kv.create_revision, kv.mod_revision));
         Ok(finish(kvs, r, count, current))
     }
 
-    /// Reads the pair written by a change.
-    pub(crate) fn key_value(&self, rev: Rev) -> Result<KeyValue, BackendError> {
-        let record = self.values.get(rev)?;
-        Ok(KeyValue {
-            key: record.key,
-            create_revision: record.create,
-            mod_revision: rev.main,
-            version: record.version,
-            value: record.value,
-            lease: record.lease,
-        })
+    /// Reads the pairs written by some changes.
+    fn key_values(self, revs: &[Rev]) -> Result<Vec<KeyValue>, BackendError> {
+        if revs.len() > 1 {
+            self.spend_on(revs)?;
+        }
+        if revs.len() <= FEW {
+            let kv = |rev: &Rev| Ok(self.records.get(*rev)?.into_kv(*rev));
+            return revs.iter().map(kv).collect();
+        }
+        let records = self.records.get_all(revs)?;
+        let pairs = records.into_iter().zip(revs);
+        Ok(pairs.map(|(record, rev)| record.into_kv(*rev)).collect())
     }
 
-    fn resolve(&self, f: &Found<'_>, keys_only: bool) -> Result<KeyValue, BackendError> {
+    fn resolve(self, found: &[Found<'_>], keys_only: bool) -> Result<Vec<KeyValue>, BackendError> {
         if !keys_only {
-            return self.key_value(f.rev);
+            let revs: Vec<Rev> = found.iter().map(|f| f.rev).collect();
+            return self.key_values(&revs);
         }
-        Ok(KeyValue {
+        let kv = |f: &Found<'_>| KeyValue {
             key: f.key.clone(),
             create_revision: f.create,
             mod_revision: f.rev.main,
             version: f.version,
             value: Bytes::new(),
             lease: f.lease,
-        })
+        };
+        Ok(found.iter().map(kv).collect())
     }
 }
 

@@ -6,31 +6,43 @@
 //! checked; only then does anything change, and from there nothing can fail.
 
 use crate::backend::BackendError;
-use crate::command::{Compare, CompareResult, CompareTarget, RangeRequest, RequestOp, TxnRequest};
+use crate::command::{
+    Compare, CompareResult, CompareTarget, PutRequest, RangeRequest, RequestOp, TxnRequest,
+};
 use crate::error::Error;
 use crate::key_index::{KeyEntry, Span};
 use crate::machine::StateMachine;
 use crate::response::{ResponseOp, TxnReply};
+use crate::view::Reading;
 use crate::write::Write;
 
 impl StateMachine {
     /// Answers a txn that cannot change anything ([`TxnRequest::is_readonly`]).
     pub fn txn_readonly(&self, r: &TxnRequest) -> Result<TxnReply, Error> {
+        self.reading().txn_readonly(r)
+    }
+}
+
+/// Checks what a put needs to find.
+type CheckPut<'a> = &'a dyn Fn(&PutRequest) -> Result<(), Error>;
+
+impl Reading<'_> {
+    pub(crate) fn txn_readonly(self, r: &TxnRequest) -> Result<TxnReply, Error> {
         let path = self.settle(r)?;
-        self.check_chosen(r, &mut path.iter())?;
+        self.check_chosen(r, &mut path.iter(), &|_| Ok(()))?;
         let mut reply = self.read_chosen(r, &mut path.iter())?;
         reply.revision = self.revision;
         Ok(reply)
     }
 
     /// Settles the outcome of every condition on the path, depth first.
-    pub(crate) fn settle(&self, r: &TxnRequest) -> Result<Vec<bool>, BackendError> {
+    pub(crate) fn settle(self, r: &TxnRequest) -> Result<Vec<bool>, BackendError> {
         let mut path = Vec::with_capacity(1);
         self.settle_into(r, &mut path)?;
         Ok(path)
     }
 
-    fn settle_into(&self, r: &TxnRequest, path: &mut Vec<bool>) -> Result<(), BackendError> {
+    fn settle_into(self, r: &TxnRequest, path: &mut Vec<bool>) -> Result<(), BackendError> {
         let mut holds = true;
         for c in &r.compare {
             if !self.holds(c)? {
@@ -47,13 +59,13 @@ impl StateMachine {
         Ok(())
     }
 
-    fn holds(&self, c: &Compare) -> Result<bool, BackendError> {
+    fn holds(self, c: &Compare) -> Result<bool, BackendError> {
         let mut present = self
-            .index
             .walk(Span::new(&c.key, &c.range_end))
             .filter(|(_, e)| e.is_live())
             .peekable();
         if present.peek().is_none() {
+            self.check_budget()?;
             let absent = KeyEntry::default();
             let by_value = matches!(c.target, CompareTarget::Value(_));
             return Ok(!by_value && self.holds_for(c, &absent)?);
@@ -63,16 +75,17 @@ impl StateMachine {
                 return Ok(false);
             }
         }
+        self.check_budget()?;
         Ok(true)
     }
 
-    fn holds_for(&self, c: &Compare, entry: &KeyEntry) -> Result<bool, BackendError> {
+    fn holds_for(self, c: &Compare, entry: &KeyEntry) -> Result<bool, BackendError> {
         let order = match &c.target {
             CompareTarget::Version(n) => entry.version.cmp(n),
             CompareTarget::CreateRevision(n) => entry.create.cmp(n),
             CompareTarget::ModRevision(n) => entry.latest.main.cmp(n),
             CompareTarget::Lease(n) => entry.lease.cmp(n),
-            CompareTarget::Value(v) => self.values.get(entry.latest.rev())?.value.cmp(v),
+            CompareTarget::Value(v) => self.records.get(entry.latest.rev())?.value.cmp(v),
         };
         Ok(match c.result {
             CompareResult::Equal => order.is_eq(),
@@ -83,16 +96,17 @@ impl StateMachine {
     }
 
     /// Checks the chosen operations against the state before any of them runs.
-    pub(crate) fn check_chosen(
-        &self,
+    fn check_chosen(
+        self,
         r: &TxnRequest,
         path: &mut std::slice::Iter<'_, bool>,
+        check_put: CheckPut<'_>,
     ) -> Result<(), Error> {
         for op in chosen(r, path) {
             match op {
                 RequestOp::Range(q) => self.check_readable(q)?,
-                RequestOp::Put(q) => Write::check_put(self, q)?,
-                RequestOp::Txn(q) => self.check_chosen(q, path)?,
+                RequestOp::Put(q) => check_put(q)?,
+                RequestOp::Txn(q) => self.check_chosen(q, path, check_put)?,
                 RequestOp::DeleteRange(_) => {}
                 RequestOp::Empty => return Err(Error::KeyNotFound),
             }
@@ -102,7 +116,7 @@ impl StateMachine {
 
     /// Unlike a range outside a txn, a negative revision is not "now" here
     /// (etcd issue 13871).
-    fn check_readable(&self, r: &RangeRequest) -> Result<(), Error> {
+    fn check_readable(self, r: &RangeRequest) -> Result<(), Error> {
         if r.revision == 0 {
             Ok(())
         } else if r.revision > self.revision {
@@ -115,7 +129,7 @@ impl StateMachine {
     }
 
     fn read_chosen(
-        &self,
+        self,
         r: &TxnRequest,
         path: &mut std::slice::Iter<'_, bool>,
     ) -> Result<TxnReply, Error> {
@@ -137,8 +151,10 @@ impl StateMachine {
 impl Write<'_> {
     /// Runs a transaction.
     pub(crate) fn txn(&mut self, r: &TxnRequest) -> Result<TxnReply, Error> {
-        let path = self.machine.settle(r)?;
-        self.machine.check_chosen(r, &mut path.iter())?;
+        let reading = self.machine.reading();
+        let path = reading.settle(r)?;
+        let check_put = |put: &PutRequest| Write::check_put(self.machine, put);
+        reading.check_chosen(r, &mut path.iter(), &check_put)?;
         let mut reply = self.run_chosen(r, &mut path.iter())?;
         reply.revision = self.current();
         Ok(reply)

@@ -1,5 +1,6 @@
-//! Every revision's value, wherever it is: in the tail, in a block on its way
-//! to the tree, in the cache, or in the tree.
+//! The store of values, for whoever changes it: what was just written, what is
+//! on its way to the tree, what compaction leaves of a block. Reading is in
+//! `records`.
 //!
 //! ```text
 //! blocks (closed) .............| open block ....| not yet written ...
@@ -11,37 +12,32 @@
 //! good, the rest becomes the open block, whose one row is replaced by the next
 //! write-back until it is full. Compaction replaces closed blocks.
 
-use std::cell::RefCell;
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 
 use bytes::Bytes;
 
 use crate::backend::{Backend, BackendError};
-use crate::block::{Block, BlockInfo, Builder, Record, row_key};
+use crate::block::{BlockInfo, Builder, Record, row_key};
 use crate::compaction::LOOK_BYTES;
 use crate::key_index::Rev;
 use crate::machine::Config;
+use crate::records::{Keep, Records};
 use crate::tail::Tail;
+use crate::view::{STAGED_BYTES_MAX, STAGED_ROWS_MAX};
 
 /// Rows of a batch.
 pub(crate) type Rows = Vec<(Bytes, Option<Bytes>)>;
 
 /// Is the store of values.
 pub(crate) struct Values {
-    backend: Box<dyn Backend>,
+    pub(crate) records: Records,
     block_bytes: usize,
-    window_bytes: usize,
-    tail: Tail,
-    /// Closed blocks by their first revision.
-    blocks: BTreeMap<Rev, BlockInfo>,
     stored_bytes: u64,
     dead_bytes: u64,
     /// Rows that compaction replaced (`Some`) or emptied (`None`), for the next batch.
     staged: BTreeMap<Rev, Option<Bytes>>,
     staged_bytes: usize,
-    /// Replaced rows in the batch that is on its way.
-    flying: BTreeMap<Rev, Bytes>,
     /// Closed blocks that are mostly garbage.
     wasteful: BTreeSet<Rev>,
     /// Positions at or after `packed` that compaction made unreachable.
@@ -53,7 +49,6 @@ pub(crate) struct Values {
     open_row: Option<Rev>,
     /// Whether that row holds records that died since it was written.
     open_dirty: bool,
-    cache: RefCell<Cache>,
 }
 
 /// Is what one write-back did, to be made true when the batch is in.
@@ -61,6 +56,8 @@ pub(crate) struct Values {
 pub(crate) struct Packed {
     pub(crate) rows: Rows,
     closed: Vec<(Rev, BlockInfo)>,
+    /// Replaced rows in the batch.
+    replaced: Vec<Rev>,
     packed: u64,
     written: u64,
     written_bytes: usize,
@@ -70,16 +67,16 @@ pub(crate) struct Packed {
 impl Values {
     pub(crate) fn new(backend: Box<dyn Backend>, config: &Config, next_main: i64) -> Self {
         Self {
-            backend,
+            records: Records::new(
+                backend,
+                Tail::new(next_main, config.window_bytes),
+                config.block_cache_bytes,
+            ),
             block_bytes: config.block_bytes,
-            window_bytes: config.window_bytes,
-            tail: Tail::new(next_main),
-            blocks: BTreeMap::new(),
             stored_bytes: 0,
             dead_bytes: 0,
             staged: BTreeMap::new(),
             staged_bytes: 0,
-            flying: BTreeMap::new(),
             wasteful: BTreeSet::new(),
             dead: BTreeSet::new(),
             packed: 0,
@@ -87,12 +84,11 @@ impl Values {
             unwritten_bytes: 0,
             open_row: None,
             open_dirty: false,
-            cache: RefCell::new(Cache::new(config.block_cache_bytes)),
         }
     }
 
     pub(crate) fn backend(&self) -> &dyn Backend {
-        self.backend.as_ref()
+        self.records.backend()
     }
 
     /// Registers a block found at open.
@@ -103,7 +99,7 @@ impl Values {
     /// Appends a change.
     pub(crate) fn push(&mut self, rev: Rev, index: u64, record: Record) {
         self.unwritten_bytes += record.cost();
-        self.tail.push(rev, index, record);
+        self.records.tail.push(rev, index, record);
     }
 
     pub(crate) fn unwritten_bytes(&self) -> usize {
@@ -126,84 +122,21 @@ impl Values {
 
     // --- reading ---
 
-    /// Reads a revision that must exist.
     pub(crate) fn get(&self, rev: Rev) -> Result<Record, BackendError> {
-        self.find(rev)?.ok_or_else(|| {
-            BackendError::corrupt(&row_key(rev), "a revision in the index is in no block")
-        })
+        self.records.get(rev)
     }
 
-    /// Reads a revision that compaction may have taken.
     pub(crate) fn find(&self, rev: Rev) -> Result<Option<Record>, BackendError> {
-        if let Some(record) = self.tail.get(rev) {
-            return Ok(Some(record.clone()));
-        }
-        match self.blocks.range(..=rev).next_back() {
-            Some((first, info)) if rev <= info.last => self.load(*first, Keep::Yes)?.find(rev),
-            _ => Ok(None),
-        }
+        self.records.find(rev)
     }
 
-    /// Visits the revisions from one on, ascending, up to and including main
-    /// revision `to`, until told to stop.
     pub(crate) fn scan(
         &self,
         from: Rev,
         to: i64,
         visit: &mut dyn FnMut(Rev, &Record) -> ControlFlow<()>,
     ) -> Result<(), BackendError> {
-        let tail_from = Rev::new(self.tail.first_main(), 0);
-        if from < tail_from {
-            let start = self
-                .blocks
-                .range(..=from)
-                .next_back()
-                .map_or(from, |(first, _)| *first);
-            for first in self.blocks.range(start..tail_from).map(|(first, _)| *first) {
-                let block = self.load(first, Keep::No)?;
-                for at in block.lower_bound(from)..block.len() {
-                    let rev = block.rev(at);
-                    if rev.main > to {
-                        return Ok(());
-                    }
-                    if rev >= tail_from {
-                        break;
-                    }
-                    if visit(rev, &block.record(at)?).is_break() {
-                        return Ok(());
-                    }
-                }
-            }
-        }
-        for (_, rev, record) in self.tail.walk(self.tail.lower_bound(from)) {
-            if rev.main > to || visit(rev, record).is_break() {
-                break;
-            }
-        }
-        Ok(())
-    }
-
-    fn load(&self, first: Rev, keep: Keep) -> Result<Block, BackendError> {
-        if let Some(block) = self.cache.borrow_mut().get(first) {
-            return Ok(block);
-        }
-        let waiting = match self.staged.get(&first) {
-            Some(Some(data)) => Some(data),
-            _ => self.flying.get(&first),
-        };
-        let data = match waiting {
-            Some(data) => data.clone(),
-            None => {
-                let key = row_key(first);
-                let row = self.backend.get(&key)?;
-                row.ok_or_else(|| BackendError::corrupt(&key, "the row is missing"))?
-            }
-        };
-        let block = Block::open(first, data)?;
-        if keep == Keep::Yes {
-            self.cache.borrow_mut().insert(first, block.clone());
-        }
-        Ok(block)
+        self.records.scan(from, to, visit)
     }
 
     // --- writing back ---
@@ -211,35 +144,48 @@ impl Values {
     /// Chooses where a batch of about `bytes_max` should end; see [`Tail::cut`].
     pub(crate) fn cut(&self, bytes_max: usize) -> (u64, Option<u64>) {
         if self.unwritten_bytes <= bytes_max {
-            return (self.tail.end(), None);
+            return (self.records.tail.end(), None);
         }
-        self.tail.cut(self.written, bytes_max)
+        self.records.tail.cut(self.written, bytes_max)
     }
 
     pub(crate) fn cut_at_index(&self, index: u64) -> u64 {
-        self.tail.cut_at_index(index)
+        self.records.tail.cut_at_index(index)
     }
 
     /// Returns the last main revision before a position, if it is held.
     pub(crate) fn main_before(&self, position: u64) -> Option<i64> {
-        self.tail
-            .rev_at(position.checked_sub(1)?)
-            .map(|rev| rev.main)
+        self.records.tail.main_at(position.checked_sub(1)?)
     }
 
     /// Reports whether compaction has changed rows that were written before.
     pub(crate) fn has_rewrites(&self) -> bool {
-        !self.staged.is_empty() || self.open_dirty
+        self.has_staged() || self.open_dirty
     }
 
-    /// Reports whether the next batch leaves out what compaction made
-    /// unreachable, and so must not be without that compaction itself.
-    pub(crate) fn leaves_out(&self) -> bool {
-        !self.staged.is_empty() || !self.dead.is_empty()
+    /// Reports whether rows that compaction replaced or emptied wait for a batch.
+    pub(crate) fn has_staged(&self) -> bool {
+        !self.staged.is_empty()
     }
 
-    /// Packs the records up to a position.
-    pub(crate) fn pack(&mut self, cut: u64) -> Packed {
+    /// Reports whether so many wait that others should not join them.
+    pub(crate) fn staged_is_full(&self) -> bool {
+        self.staged_bytes >= STAGED_BYTES_MAX || self.staged.len() >= STAGED_ROWS_MAX
+    }
+
+    pub(crate) fn open_is_dirty(&self) -> bool {
+        self.open_dirty
+    }
+
+    /// Reports whether a batch, with or without the staged rows, leaves out what
+    /// compaction made unreachable, and so must not be without that compaction
+    /// itself.
+    pub(crate) fn leaves_out(&self, staged: bool) -> bool {
+        (staged && self.has_staged()) || !self.dead.is_empty()
+    }
+
+    /// Packs the records up to a position, with or without the staged rows.
+    pub(crate) fn pack(&mut self, cut: u64, staged: bool) -> Packed {
         let mut done = Packed {
             packed: self.packed,
             written: cut.max(self.written),
@@ -250,12 +196,15 @@ impl Values {
             self.pack_records(cut.max(self.written), &mut done);
         }
         self.open_dirty = false;
+        if !staged {
+            return done;
+        }
         self.staged_bytes = 0;
         for (first, row) in std::mem::take(&mut self.staged) {
-            done.rows.push((row_key(first), row.clone()));
-            if let Some(row) = row {
-                self.flying.insert(first, row);
+            if row.is_some() {
+                done.replaced.push(first);
             }
+            done.rows.push((row_key(first), row));
         }
         done
     }
@@ -268,7 +217,12 @@ impl Values {
                 (first, info)
             })
         };
-        for (at, rev, record) in self.tail.walk(self.packed).take_while(|r| r.0 < cut) {
+        for (at, rev, record) in self
+            .records
+            .tail
+            .walk(self.packed)
+            .take_while(|r| r.0 < cut)
+        {
             if at >= self.written {
                 done.written_bytes += record.cost();
             }
@@ -299,14 +253,16 @@ impl Values {
         self.written = done.written;
         self.unwritten_bytes -= done.written_bytes;
         self.open_row = done.open_row;
-        self.flying.clear();
+        for first in done.replaced {
+            self.records.ahead.remove(&first);
+        }
         self.dead = self.dead.split_off(&self.packed);
-        self.tail.trim(self.window_bytes, self.packed);
+        self.records.tail.may_drop(self.packed);
     }
 
     fn insert_block(&mut self, first: Rev, info: BlockInfo) {
         self.stored_bytes += u64::from(info.bytes);
-        if let Some(old) = self.blocks.insert(first, info) {
+        if let Some(old) = self.records.blocks.insert(first, info) {
             self.stored_bytes -= u64::from(old.bytes);
         }
     }
@@ -317,14 +273,14 @@ impl Values {
     /// closed block, where it stays until that is rewritten. Not while a batch is
     /// on its way, for that batch may be closing the block the revision is in.
     pub(crate) fn mark_dead(&mut self, rev: Rev) -> bool {
-        if let Some(at) = self.tail.position(rev)
+        if let Some(at) = self.records.tail.position(rev)
             && at >= self.packed
         {
             self.dead.insert(at);
             self.open_dirty |= at < self.written;
             return false;
         }
-        if let Some((first, info)) = self.blocks.range_mut(..=rev).next_back() {
+        if let Some((first, info)) = self.records.blocks.get_prev_mut(&rev) {
             debug_assert!(info.dead < info.count, "a revision dies once");
             info.dead = (info.dead + 1).min(info.count);
             self.dead_bytes += info.record_bytes();
@@ -352,7 +308,7 @@ impl Values {
         let mut fresh = Vec::new();
         let mut left_out = Vec::new();
         for first in &run {
-            let block = self.load(*first, Keep::No)?;
+            let block = self.records.load(*first, Keep::No)?;
             for at in 0..block.len() {
                 let record = block.record(at)?;
                 if alive(&record.key, block.rev(at)) {
@@ -379,7 +335,8 @@ impl Values {
     fn wasteful_run(&self, start: Rev, budget: usize) -> Vec<Rev> {
         let small = (self.block_bytes / 4) as u32;
         let mut seen = 0;
-        self.blocks
+        self.records
+            .blocks
             .range(start..)
             .take_while(|(first, info)| self.wasteful.contains(first) || info.bytes < small)
             .take_while(|(_, info)| {
@@ -392,86 +349,25 @@ impl Values {
     }
 
     fn drop_block(&mut self, first: Rev) {
-        if let Some(info) = self.blocks.remove(&first) {
+        if let Some(info) = self.records.blocks.remove(&first) {
             self.stored_bytes -= u64::from(info.bytes);
             self.dead_bytes = self
                 .dead_bytes
                 .saturating_sub(u64::from(info.dead) * info.record_bytes());
         }
         self.wasteful.remove(&first);
-        self.cache.borrow_mut().remove(first);
+        self.records.uncache(first);
         self.stage(first, None);
     }
 
     fn stage(&mut self, first: Rev, row: Option<Bytes>) {
         self.staged_bytes += row.as_ref().map_or(0, Bytes::len);
+        match &row {
+            Some(data) => self.records.ahead.insert(first, data.clone()),
+            None => self.records.ahead.remove(&first),
+        };
         if let Some(Some(old)) = self.staged.insert(first, row) {
             self.staged_bytes -= old.len();
-        }
-    }
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Keep {
-    Yes,
-    /// A scan must not push hot blocks out.
-    No,
-}
-
-/// Keeps blocks that were read, up to a number of bytes. Beyond it the oldest
-/// goes, unless it was read since its last turn (second chance).
-struct Cache {
-    slots: BTreeMap<Rev, Slot>,
-    turns: VecDeque<Rev>,
-    bytes: usize,
-    bytes_max: usize,
-}
-
-struct Slot {
-    block: Block,
-    used: bool,
-}
-
-impl Cache {
-    fn new(bytes_max: usize) -> Self {
-        Self {
-            slots: BTreeMap::new(),
-            turns: VecDeque::new(),
-            bytes: 0,
-            bytes_max,
-        }
-    }
-
-    fn get(&mut self, first: Rev) -> Option<Block> {
-        let slot = self.slots.get_mut(&first)?;
-        slot.used = true;
-        Some(slot.block.clone())
-    }
-
-    fn insert(&mut self, first: Rev, block: Block) {
-        self.remove(first);
-        self.bytes += block.bytes();
-        self.slots.insert(first, Slot { block, used: false });
-        self.turns.push_back(first);
-        while self.bytes > self.bytes_max {
-            let Some(turn) = self.turns.pop_front() else {
-                break;
-            };
-            match self.slots.get_mut(&turn) {
-                Some(slot) if slot.used => {
-                    slot.used = false;
-                    self.turns.push_back(turn);
-                }
-                Some(_) => self.remove(turn),
-                None => {}
-            }
-        }
-    }
-
-    fn remove(&mut self, first: Rev) {
-        if let Some(slot) = self.slots.remove(&first) {
-            self.bytes -= slot.block.bytes();
-            self.turns.retain(|turn| *turn != first);
         }
     }
 }

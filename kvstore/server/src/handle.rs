@@ -18,6 +18,7 @@ use crate::{
     metrics,
     rpc_error::RpcError,
     shared::Shared,
+    views::answer_or_view,
     watch::WatchStream,
 };
 
@@ -27,7 +28,8 @@ const READ_SLOW: Duration = Duration::from_millis(500);
 
 /// Reaches a running member; clones are cheap and work on any runtime.
 ///
-/// Reads are answered on the caller's own thread. Once the member has stopped
+/// Reads are answered on the caller's own thread; long ones on a thread for blocking
+/// work of the caller's runtime, which must be tokio's. Once the member has stopped
 /// every call answers "etcdserver: server stopped".
 #[derive(Clone, Debug)]
 pub struct Handle {
@@ -83,12 +85,14 @@ impl Handle {
                 .check_read(who, &request.key, &request.range_end)
         };
         let began = self.shared.now();
-        let reply = if request.serializable {
-            self.read(may, |machine| machine.range(&request))
-        } else {
-            self.read_linearizable(may, |machine| machine.range(&request))
-                .await
+        let read = |machine: &mut StateMachine| {
+            answer_or_view(machine, began, |machine| machine.range_if_short(&request))
         };
+        let answer = match request.serializable {
+            true => self.read(may, read),
+            false => self.read_linearizable(may, read).await,
+        };
+        let reply = self.finish(answer, move |view| view.range(&request)).await;
         self.took(metrics::apply::RANGE, reply.is_ok(), began);
         reply
     }
@@ -138,12 +142,16 @@ impl Handle {
         if request.is_readonly() {
             let may = |machine: &StateMachine, who: &Identity| machine.check_txn(who, &request);
             let began = self.shared.now();
-            let reply = if request.is_serializable() {
-                self.read(may, |machine| machine.txn_readonly(&request))
-            } else {
-                self.read_linearizable(may, |machine| machine.txn_readonly(&request))
-                    .await
+            let read = |machine: &mut StateMachine| {
+                answer_or_view(machine, began, |m| m.txn_readonly_if_short(&request))
             };
+            let answer = match request.is_serializable() {
+                true => self.read(may, read),
+                false => self.read_linearizable(may, read).await,
+            };
+            let reply = self
+                .finish(answer, move |view| view.txn_readonly(&request))
+                .await;
             self.took(metrics::apply::READONLY_TXN, reply.is_ok(), began);
             if let Ok(reply) = &reply {
                 self.shared.metrics.applies.txn(reply);
@@ -353,28 +361,6 @@ impl Handle {
         })
     }
 
-    /// Hashes the history up to a revision, byte for byte as etcd does, so that
-    /// members can be compared. It holds everybody else up while it runs.
-    pub fn hash_kv(&self, revision: i64) -> Result<mvcc::KvHash, RpcError> {
-        self.read(
-            |machine, who| machine.auth().check_root(who),
-            |machine| machine.hash_kv(revision),
-        )
-    }
-
-    /// Hashes all this member holds, and says as of which revision. Unlike HashKV it
-    /// compares only with members that compacted alike, as etcd's does.
-    pub(crate) fn hash(&self) -> Result<(u32, i64), RpcError> {
-        let keys = self.hash_kv(0)?;
-        let may = |machine: &StateMachine, who: &Identity| machine.auth().check_root(who);
-        self.read(may, |machine| {
-            let mut hash = crc32fast::Hasher::new();
-            hash.update(&keys.hash.to_be_bytes());
-            hash.update(&machine.hash_beside_keys().to_be_bytes());
-            Ok((hash.finalize(), keys.hash_revision))
-        })
-    }
-
     /// Returns the ids of this member and of its cluster.
     pub fn ids(&self) -> (u64, u64) {
         (self.shared.ids.member, self.shared.ids.cluster)
@@ -404,7 +390,7 @@ impl Handle {
     pub(crate) fn read<T>(
         &self,
         may: impl FnOnce(&StateMachine, &Identity) -> Result<(), Error>,
-        get: impl FnOnce(&StateMachine) -> Result<T, Error>,
+        get: impl FnOnce(&mut StateMachine) -> Result<T, Error>,
     ) -> Result<T, RpcError> {
         let asker = self.asker();
         self.shared
@@ -418,17 +404,17 @@ impl Handle {
         core: &mut Core,
         asker: &Asker,
         may: impl FnOnce(&StateMachine, &Identity) -> Result<(), Error>,
-        get: impl FnOnce(&StateMachine) -> Result<T, Error>,
+        get: impl FnOnce(&mut StateMachine) -> Result<T, Error>,
     ) -> Result<T, Error> {
         self.admit(core, asker, may)?;
-        get(&core.machine)
+        get(&mut core.machine)
     }
 
     /// Reads with everything in it that was acknowledged before.
     pub(crate) async fn read_linearizable<T>(
         &self,
         may: impl Fn(&StateMachine, &Identity) -> Result<(), Error>,
-        get: impl Fn(&StateMachine) -> Result<T, Error>,
+        get: impl Fn(&mut StateMachine) -> Result<T, Error>,
     ) -> Result<T, RpcError> {
         // A leader alone needs nobody's word: one lock, no hop.
         let asker = self.asker();
@@ -536,7 +522,7 @@ pub(crate) fn sizes(machine: &StateMachine, on_disk: u64) -> (u64, u64) {
 }
 
 /// Passes a refusal on. A backend that cannot be read ends the process instead.
-fn checked(error: Error) -> RpcError {
+pub(crate) fn checked(error: Error) -> RpcError {
     if let Error::Storage(error) = &error {
         crate::fatal::fatal("read", &error.to_string());
     }

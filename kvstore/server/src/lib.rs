@@ -45,6 +45,7 @@ mod server;
 mod shared;
 mod threads;
 mod tls;
+mod views;
 mod watch;
 
 pub use disk::check_usable;

@@ -10,7 +10,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use tokio::sync::Notify;
+use tokio::sync::{Notify, Semaphore};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
@@ -22,6 +22,7 @@ use crate::{
     leadership::Leadership,
     metrics::Metrics,
     rpc_error::RpcError,
+    views::LONG_READS_MAX,
 };
 
 /// One member as all its callers see it.
@@ -51,6 +52,8 @@ pub(crate) struct Shared {
     pub(crate) write_back_at_end: AtomicBool,
     /// What clients are told to use, known once the listener is bound.
     pub(crate) client_urls: OnceLock<Vec<String>>,
+    /// The turns of long reads.
+    pub(crate) long_reads: Semaphore,
 }
 
 impl fmt::Debug for Shared {
@@ -84,6 +87,7 @@ impl Shared {
             stop: CancellationToken::new(),
             write_back_at_end: AtomicBool::new(false),
             client_urls: OnceLock::new(),
+            long_reads: Semaphore::new(LONG_READS_MAX),
         }
     }
 

@@ -12,7 +12,7 @@ use bytes::Bytes;
 
 /// Invariants: `keys` strictly ascending; all begin with the same `prefix`
 /// bytes; `heads[i]` is `head(keys[i], prefix)`, so `heads` ascends too.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Clone)]
 pub(super) struct Keys {
     keys: Vec<Bytes>,
     heads: Vec<u64>,

@@ -125,7 +125,7 @@ impl StateMachine {
             return Ok(());
         }
         let found = match event.previous {
-            Some(rev) => self.values.find(rev)?.map(|record| kv(rev, record)),
+            Some(rev) => self.values.find(rev)?.map(|record| record.into_kv(rev)),
             None => None,
         };
         event.prev.get_or_init(|| found);
@@ -136,17 +136,6 @@ impl StateMachine {
 impl Look<'_> {
     fn wants(&self, tombstone: bool) -> bool {
         if tombstone { self.deletes } else { self.puts }
-    }
-}
-
-fn kv(rev: Rev, record: Record) -> KeyValue {
-    KeyValue {
-        key: record.key,
-        create_revision: record.create,
-        mod_revision: rev.main,
-        version: record.version,
-        value: record.value,
-        lease: record.lease,
     }
 }
 

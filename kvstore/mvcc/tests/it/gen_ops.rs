@@ -15,6 +15,14 @@ pub(crate) enum Op {
     CompactStep(usize),
     CompactAll,
     Restart(bool),
+    /// Take a view.
+    View,
+    /// Read on in a view: which one, and so many changes.
+    Look(usize, usize),
+    /// Read all the rest of a view and let go of it.
+    Drop(usize),
+    /// Let go of all views, which may still be read.
+    Expire,
 }
 
 pub(crate) fn key() -> impl Strategy<Value = Bytes> {
@@ -187,5 +195,9 @@ pub(crate) fn op() -> impl Strategy<Value = Op> {
         3 => (1..6usize).prop_map(Op::CompactStep),
         1 => Just(Op::CompactAll),
         1 => any::<bool>().prop_map(Op::Restart),
+        2 => Just(Op::View),
+        4 => (any::<usize>(), 1..20usize).prop_map(|(nth, changes)| Op::Look(nth, changes)),
+        1 => any::<usize>().prop_map(Op::Drop),
+        1 => Just(Op::Expire),
     ]
 }

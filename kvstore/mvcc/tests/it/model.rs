@@ -49,6 +49,34 @@ impl Model {
         state
     }
 
+    /// Lists what etcd would have on disk after its compaction.
+    pub(crate) fn history(&self) -> Vec<mvcc::Change> {
+        let mut history = Vec::new();
+        let mut sub = 0;
+        for (at, c) in self.changes.iter().enumerate() {
+            let first = at == 0 || self.changes[at - 1].main != c.main;
+            sub = if first { 0 } else { sub + 1 };
+            let forgotten = |later: &Change| later.key == c.key && later.main <= self.compacted;
+            let kept = match &c.kv {
+                Some(_) => c.main > self.compacted || !self.changes[at + 1..].iter().any(forgotten),
+                None => c.main >= self.compacted,
+            };
+            if kept {
+                let deleted = KeyValue {
+                    key: c.key.clone(),
+                    ..KeyValue::default()
+                };
+                history.push(mvcc::Change {
+                    main: c.main,
+                    sub,
+                    tombstone: c.kv.is_none(),
+                    kv: c.kv.clone().unwrap_or(deleted),
+                });
+            }
+        }
+        history
+    }
+
     pub(crate) fn apply(&mut self, command: &Command) -> Result<Reply, Error> {
         self.check_alarms(command)?;
         let mut trial = Trial {

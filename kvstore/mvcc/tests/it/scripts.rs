@@ -91,7 +91,8 @@ impl Member {
 
     fn compact_all(&mut self) -> Outcome {
         let mut steps = 0;
-        while self.machine.compact_step(1)? != CompactStep::Done {
+        // `Busy` asks for a write-back, which is a command of its own here.
+        while self.machine.compact_step(1)? == CompactStep::More {
             steps += 1;
         }
         Ok(format!("{steps} steps"))

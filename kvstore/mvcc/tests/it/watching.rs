@@ -137,7 +137,7 @@ impl Hall {
             Op::WriteAndForget => {
                 self.world.take(usize::MAX);
                 self.world.done();
-                while self.world.compact_step(50) != CompactStep::Done {}
+                self.world.compact_all(50);
             }
         }
     }

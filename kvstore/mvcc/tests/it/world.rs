@@ -1,5 +1,7 @@
 //! A member in a bottle: a machine, its log, its tree, and the model beside it.
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use mvcc::*;
 
@@ -23,6 +25,21 @@ pub(crate) struct World {
     log: Vec<Bytes>,
     flying: Option<WriteBack>,
     pub(crate) config: Config,
+    views: Vec<Seen>,
+    /// The number of views taken, which is the time they are told.
+    taken: u64,
+}
+
+/// Is a view, half read, and what it must show.
+struct Seen {
+    view: View,
+    model: Model,
+    hash: KvHash,
+    facts: Facts,
+    next: Option<HistoryCursor>,
+    read: Vec<Change>,
+    /// Let go of: it shows the same as before, or says that it cannot.
+    expired: bool,
 }
 
 impl World {
@@ -35,6 +52,8 @@ impl World {
             log: Vec::new(),
             flying: None,
             config,
+            views: Vec::new(),
+            taken: 0,
         }
     }
 
@@ -140,12 +159,78 @@ impl World {
         }
     }
 
+    pub(crate) fn view(&mut self) {
+        self.taken += 1;
+        let seen = Seen {
+            view: self.machine.view(Duration::from_secs(self.taken)),
+            model: self.model.clone(),
+            hash: self.machine.hash_kv(0).unwrap(),
+            facts: self.machine.facts(),
+            next: Some(HistoryCursor::default()),
+            read: Vec::new(),
+            expired: false,
+        };
+        assert_eq!(seen.facts.alarms, self.machine.alarms());
+        self.views.push(seen);
+    }
+
+    /// Reads on in one of the views.
+    pub(crate) fn look(&mut self, nth: usize, changes: usize) {
+        if !self.views.is_empty() {
+            let nth = nth % self.views.len();
+            self.views[nth].look(changes);
+        }
+    }
+
+    /// Reads one of the views to its end and lets go of it.
+    pub(crate) fn drop_view(&mut self, nth: usize) {
+        if !self.views.is_empty() {
+            let nth = nth % self.views.len();
+            self.views.remove(nth).audit();
+        }
+    }
+
+    pub(crate) fn drop_views(&mut self) {
+        for seen in std::mem::take(&mut self.views) {
+            seen.audit();
+        }
+        assert_eq!(self.machine.view_count(), 0, "a pin is left");
+    }
+
+    pub(crate) fn expire_views(&mut self) {
+        self.machine
+            .expire_views(Duration::from_secs(self.taken + 1));
+        for seen in &mut self.views {
+            seen.expired = true;
+        }
+        assert_eq!(self.machine.view_count(), 0);
+    }
+
     pub(crate) fn compact_step(&mut self, budget: usize) -> CompactStep {
         self.machine.compact_step(budget).unwrap()
     }
 
+    /// Compacts until nothing is left, but for what views hold back.
+    pub(crate) fn compact_all(&mut self, budget: usize) {
+        loop {
+            match self.compact_step(budget) {
+                CompactStep::Done => break,
+                CompactStep::More => {}
+                CompactStep::Busy if !self.machine.rewrites_ready() => break,
+                CompactStep::Busy => {
+                    self.take(usize::MAX);
+                    self.done();
+                }
+            }
+        }
+    }
+
     /// Dies and comes back; the batch on its way is in the tree or not.
+    ///
+    /// Views are read to their end before: nothing holds rows for them after.
     pub(crate) fn restart(&mut self, batch_arrived: bool) {
+        self.drop_views();
+        let hash = self.machine.hash_kv(0);
         if let Some(batch) = self.flying.take()
             && batch_arrived
         {
@@ -158,6 +243,7 @@ impl World {
             let proposal = Proposal::decode(self.log[at as usize].clone()).unwrap();
             self.machine.apply(index, 1 + index / 50, proposal).unwrap();
         }
+        assert_eq!(self.machine.hash_kv(0), hash);
     }
 
     /// Counts the rows of the tree that hold revisions.
@@ -212,5 +298,65 @@ impl World {
             revision,
             ..RangeRequest::default()
         });
+    }
+}
+
+impl Seen {
+    /// Reads a part of the history.
+    fn look(&mut self, changes: usize) {
+        let Some(from) = self.next else { return };
+        match self.view.history_part(from, changes) {
+            Ok((part, next)) => {
+                assert!(part.len() <= changes);
+                self.read.extend(part);
+                self.next = next;
+                let want = self.model.history();
+                assert_eq!(self.read, want[..self.read.len()], "the history so far");
+            }
+            Err(error) => self.expect_expired(&error),
+        }
+    }
+
+    fn expect_expired(&self, error: &Error) {
+        assert!(self.expired, "{error}");
+        assert_eq!(*error, Error::Timeout);
+    }
+
+    /// Compares everything the view shows with the model of its moment.
+    fn audit(mut self) {
+        while self.next.is_some() {
+            let before = self.next;
+            self.look(7);
+            if self.next == before {
+                assert!(self.expired);
+                break;
+            }
+        }
+        if self.next.is_none() {
+            assert_eq!(self.read, self.model.history());
+        }
+        let (view, model) = (&self.view, &self.model);
+        assert_eq!(view.revision(), model.revision);
+        assert_eq!(view.compact_revision(), model.compacted);
+        for revision in model.compacted.max(1)..=model.revision + 1 {
+            let r = RangeRequest {
+                key: Bytes::from_static(b"\0"),
+                range_end: Bytes::from_static(b"\0"),
+                revision,
+                ..RangeRequest::default()
+            };
+            match view.range(&r) {
+                Err(error) if self.expired && error == Error::Timeout => {}
+                got => assert_eq!(got, model.range(&r)),
+            }
+        }
+        match view.hash_kv(0) {
+            Ok(hash) => assert_eq!(hash, self.hash),
+            Err(error) => self.expect_expired(&error),
+        }
+        match view.history().collect::<Result<Vec<_>, _>>() {
+            Ok(all) => assert_eq!(all, model.history()),
+            Err(error) => self.expect_expired(&error),
+        }
     }
 }

@@ -23,6 +23,7 @@ use crate::{
     config::{AutoCompaction, Compaction, Config, WriteBehind},
     fatal::fatal,
     threads::{LogJob, RowsJob},
+    views::VIEW_AGE_MAX,
 };
 
 /// Bytes of one write-back; what is left follows in the next.
@@ -107,11 +108,11 @@ impl Core {
     pub(super) fn work_in_background(&mut self, now: Duration) {
         self.compact_some(now);
         let dirty = self.machine.dirty_bytes();
-        let rewrites = self.machine.has_rewrites();
+        let rewrites = self.machine.rewrites_ready();
         let some = dirty > 0 || rewrites;
         // Who waits for the end of a compaction waits for its rows to be gone.
         let awaited = rewrites
-            && !self.background.compacting
+            && !self.background.compact_more
             && !self.background.compaction_waiters.is_empty();
         let due = now >= self.background.writeback_due;
         if dirty >= self.background.write_behind.bytes || awaited || (some && due) {
@@ -140,6 +141,12 @@ impl Core {
     pub(super) fn tick_background(&mut self, now: Duration) {
         self.work_in_background(now);
         self.tell_quiet_watchers(now);
+        if let Some(before) = now.checked_sub(VIEW_AGE_MAX) {
+            let expired = self.machine.expire_views(before);
+            if expired > 0 {
+                tracing::warn!(expired, "let go of reads that took too long");
+            }
+        }
         if self.member.standing().role != Role::Leader {
             return;
         }

@@ -18,7 +18,7 @@ impl Maintenance for Handle {
         request: Request<pb::HashRequest>,
     ) -> Result<Response<pb::HashResponse>, Status> {
         self.for_caller(&request).check_root()?;
-        let (hash, revision) = Handle::hash(self)?;
+        let (hash, revision) = Handle::hash(self).await?;
         let header = self.header(revision);
         Ok(Response::new(pb::HashResponse { header, hash }))
     }
@@ -147,7 +147,7 @@ impl Maintenance for Handle {
         request: Request<pb::HashKvRequest>,
     ) -> Result<Response<pb::HashKvResponse>, Status> {
         self.for_caller(&request).check_root()?;
-        let found = Handle::hash_kv(self, request.into_inner().revision)?;
+        let found = Handle::hash_kv(self, request.into_inner().revision).await?;
         Ok(Response::new(pb::HashKvResponse {
             header: self.header(self.revision()),
             hash: found.hash,

@@ -606,7 +606,7 @@ async fn the_process_itself_is_not_checked() {
         ..mvcc::PutRequest::default()
     };
     handle.put(put).await.unwrap();
-    assert!(handle.hash_kv(0).is_ok());
+    assert!(handle.hash_kv(0).await.is_ok());
 }
 
 /// A lease runs out by the store's own doing, whoever may do what.

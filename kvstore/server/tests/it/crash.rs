@@ -183,7 +183,7 @@ async fn run(seed: u64) {
         if random.random_bool(0.7) {
             compact(&handle, &mut model, &mut random).await;
         }
-        let hash = handle.hash_kv(0).unwrap();
+        let hash = handle.hash_kv(0).await.unwrap();
         drop(handle);
         match random.random_bool(0.7) {
             true => store.lose_power().await,
@@ -192,7 +192,7 @@ async fn run(seed: u64) {
         let handle = store.running().handle.clone();
         let at = format!("seed {seed} round {round} compacted {}", model.compacted);
         assert_eq!(handle.revision(), model.revision(), "{at}");
-        assert_eq!(handle.hash_kv(0).unwrap(), hash, "{at}");
+        assert_eq!(handle.hash_kv(0).await.unwrap(), hash, "{at}");
         same(&read(&handle, 0).await, &model.now(), &at);
         for (revision, state) in &model.states {
             let at = format!("{at} at revision {revision}");
