@@ -20,7 +20,7 @@ use crate::values::{Packed, Rows, Values};
 use crate::wire::{Reader, WireError, put_i64, put_u64};
 
 const STATE_VERSION: u8 = 1;
-const STATE_KEY: &[u8] = b"s";
+pub(crate) const STATE_KEY: &[u8] = b"s";
 
 /// Is a change beside the values, waiting for its batch.
 #[derive(Debug)]
@@ -352,7 +352,8 @@ impl Parts<'_> {
 
 // --- rows ---
 
-fn encode_state(d: &Durable, ids: u64) -> Bytes {
+/// Encodes the state row; `ids` counts the proposals remembered.
+pub(crate) fn encode_state(d: &Durable, ids: u64) -> Bytes {
     let mut body = BytesMut::with_capacity(64);
     put_u64(&mut body, d.index);
     put_u64(&mut body, d.term);

@@ -12,6 +12,7 @@ use std::ops::ControlFlow;
 use bytes::{BufMut, BytesMut};
 
 use crate::block::Record;
+use crate::crc32c::Crc32c;
 use crate::error::Error;
 use crate::key_index::{Rev, Span};
 use crate::machine::StateMachine;
@@ -118,59 +119,5 @@ fn put_field_bytes(out: &mut BytesMut, number: u8, value: &[u8]) {
         out.put_u8(number << 3 | 2);
         put_u64(out, value.len() as u64);
         out.put_slice(value);
-    }
-}
-
-/// CRC-32C (Castagnoli), by table.
-struct Crc32c(u32);
-
-const TABLE: [u32; 256] = table();
-
-const fn table() -> [u32; 256] {
-    let mut table = [0; 256];
-    let mut n = 0;
-    while n < 256 {
-        let mut crc = n as u32;
-        let mut bit = 0;
-        while bit < 8 {
-            crc = if crc & 1 == 1 {
-                (crc >> 1) ^ 0x82f6_3b78
-            } else {
-                crc >> 1
-            };
-            bit += 1;
-        }
-        table[n] = crc;
-        n += 1;
-    }
-    table
-}
-
-impl Crc32c {
-    fn new() -> Self {
-        Self(!0)
-    }
-
-    fn update(&mut self, data: &[u8]) {
-        for byte in data {
-            let at = (self.0 ^ u32::from(*byte)) & 0xff;
-            self.0 = TABLE[at as usize] ^ (self.0 >> 8);
-        }
-    }
-
-    fn finish(self) -> u32 {
-        !self.0
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_check_value_of_the_standard() {
-        let mut crc = Crc32c::new();
-        crc.update(b"123456789");
-        assert_eq!(crc.finish(), 0xe306_9283);
     }
 }

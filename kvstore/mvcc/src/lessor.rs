@@ -162,10 +162,7 @@ impl Lessor {
     /// Encodes the row of a lease; `None` if there is no such lease (any more).
     pub(crate) fn row(&self, id: LeaseId) -> Option<Bytes> {
         let lease = self.leases.get(&id)?;
-        let mut row = BytesMut::with_capacity(16);
-        put_i64(&mut row, lease.ttl);
-        put_i64(&mut row, lease.checkpoint);
-        Some(row.freeze())
+        Some(encode_row(lease.ttl, lease.checkpoint))
     }
 
     pub(crate) fn restore_row(&mut self, key: &[u8], row: Bytes) -> Result<(), BackendError> {
@@ -315,6 +312,14 @@ impl Clocks {
         self.schedule.insert((deadline, id));
         self.unrecorded.insert((from, id));
     }
+}
+
+/// Encodes the row of a lease: seconds granted, seconds left.
+pub(crate) fn encode_row(ttl: i64, checkpoint: i64) -> Bytes {
+    let mut row = BytesMut::with_capacity(16);
+    put_i64(&mut row, ttl);
+    put_i64(&mut row, checkpoint);
+    row.freeze()
 }
 
 /// Builds the row key of a lease.

@@ -32,10 +32,12 @@ pub mod codec;
 pub mod command;
 mod compaction;
 mod counted_map;
+mod crc32c;
 mod dedupe;
 mod durable;
 pub mod error;
 mod hash;
+pub mod import;
 mod key_index;
 mod lessor;
 pub mod machine;
@@ -62,8 +64,10 @@ pub use command::{
     DeleteRangeRequest, LeaseCheckpointRequest, LeaseGrantRequest, LeaseId, LeaseRevokeRequest,
     Proposal, PutRequest, RangeRequest, RequestOp, SortOrder, SortTarget, TxnRequest,
 };
+pub use crc32c::Crc32c;
 pub use error::Error;
 pub use hash::KvHash;
+pub use import::{Import, ImportError, Start};
 pub use lessor::LEASE_TTL_MAX;
 pub use machine::{CompactStep, Config, LeaseStatus, Renewed, StateMachine};
 pub use page::{Page, PageRequest};

@@ -30,6 +30,7 @@ use std::vec;
 
 use bytes::Bytes;
 
+use crate::auth::AuthImage;
 use crate::backend::BackendError;
 use crate::block::Record;
 use crate::command::{Alarm, LeaseId, RangeRequest, TxnRequest};
@@ -85,6 +86,8 @@ pub struct Facts {
     pub alarms: Vec<Alarm>,
     /// The shell's own rows, by name.
     pub meta: Vec<(String, Bytes)>,
+    /// Users, roles and whether callers are checked.
+    pub auth: AuthImage,
 }
 
 /// Is one change of the history: a record of etcd's "key" bucket.
@@ -153,6 +156,7 @@ impl StateMachine {
         Facts {
             leases: self.lessor.facts(),
             alarms: self.alarms(),
+            auth: self.auth.image(),
             meta: self
                 .meta
                 .iter()

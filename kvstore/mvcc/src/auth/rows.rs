@@ -45,7 +45,7 @@ fn named(kind: u8, name: &str) -> Bytes {
 
 /// Is a whole auth store, as backups carry it: [`AuthStore::image`] takes one from a
 /// running store, [`AuthImage::rows`] makes the rows of a new one.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct AuthImage {
     /// Whether callers are checked.
     pub enabled: bool,
