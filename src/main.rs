@@ -3,6 +3,7 @@
 
 mod logging;
 mod say;
+mod snapshot;
 mod up;
 
 use std::ffi::OsString;
@@ -36,6 +37,8 @@ enum Command {
         #[arg(allow_hyphen_values = true)]
         flags: Vec<String>,
     },
+    /// Save, describe and restore backups of the store, ours and etcd's.
+    Snapshot(Box<snapshot::Args>),
     /// Serve the Kubernetes API over the store; drop-in for kube-apiserver.
     Apiserver(Box<apiserver::cli::Args>),
     /// Run the controllers; drop-in for kube-controller-manager.
@@ -84,7 +87,7 @@ fn set_apart(args: impl Iterator<Item = OsString>) -> Vec<OsString> {
 }
 
 fn run(cli: Cli) -> anyhow::Result<()> {
-    let quiet = matches!(cli.command, Command::Up(_));
+    let quiet = matches!(cli.command, Command::Up(_) | Command::Snapshot(_));
     if let Command::Kvstore { flags } = &cli.command {
         return kvstore(&cli, flags);
     }
@@ -96,6 +99,7 @@ fn run(cli: Cli) -> anyhow::Result<()> {
     match cli.command {
         Command::Up(args) => up::run(args),
         Command::Kvstore { .. } => unreachable!("handled before logging starts"),
+        Command::Snapshot(args) => snapshot::run(*args),
         Command::Apiserver(args) => Ok(apiserver::cli::run(*args)?),
         Command::Controllers(args) => Ok(manager::cli::run_controllers(args)?),
         Command::Scheduler(args) => Ok(manager::cli::run_scheduler(args)?),

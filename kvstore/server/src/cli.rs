@@ -23,6 +23,7 @@ use std::path::PathBuf;
 use thiserror::Error;
 use tokio::signal::unix::{SignalKind, signal};
 
+pub(crate) use self::cluster::named_members;
 pub use self::logging::{LogOptions, LogOutput};
 use self::{
     flag::{Flag, Kind, Values},

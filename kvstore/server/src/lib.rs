@@ -43,6 +43,7 @@ mod range_stream;
 mod rpc_error;
 mod server;
 mod shared;
+pub mod snapshot;
 mod threads;
 mod tls;
 mod views;

@@ -22,6 +22,7 @@ use crate::{
     leadership::Leadership,
     metrics::Metrics,
     rpc_error::RpcError,
+    snapshot::SNAPSHOTS_MAX,
     views::LONG_READS_MAX,
 };
 
@@ -52,6 +53,8 @@ pub(crate) struct Shared {
     pub(crate) write_back_at_end: AtomicBool,
     /// What clients are told to use, known once the listener is bound.
     pub(crate) client_urls: OnceLock<Vec<String>>,
+    /// The places of snapshots under way.
+    pub(crate) snapshots: Arc<Semaphore>,
     /// The turns of long reads.
     pub(crate) long_reads: Semaphore,
 }
@@ -87,6 +90,7 @@ impl Shared {
             stop: CancellationToken::new(),
             write_back_at_end: AtomicBool::new(false),
             client_urls: OnceLock::new(),
+            snapshots: Arc::new(Semaphore::new(SNAPSHOTS_MAX)),
             long_reads: Semaphore::new(LONG_READS_MAX),
         }
     }

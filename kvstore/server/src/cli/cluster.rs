@@ -260,14 +260,18 @@ fn initial_cluster(
     config: &Config,
 ) -> Result<BTreeMap<String, Vec<String>>, StartError> {
     let flag = "initial-cluster";
-    let mut members = BTreeMap::<String, Vec<String>>::new();
     // etcd (UpdateDefaultClusterFromName): only the name decides the default.
     if !values.is_set(flag) && config.name != "default" {
         let urls = config.initial_advertise_peer_urls.clone();
-        members.insert(config.name.clone(), urls);
-        return Ok(members);
+        return Ok(BTreeMap::from([(config.name.clone(), urls)]));
     }
-    let text = values.text(flag);
+    named_members(values.text(flag))
+}
+
+/// Reads `name=url,name=url`.
+pub(crate) fn named_members(text: &str) -> Result<BTreeMap<String, Vec<String>>, StartError> {
+    let flag = "initial-cluster";
+    let mut members = BTreeMap::<String, Vec<String>>::new();
     for part in text
         .split(',')
         .map(str::trim)

@@ -13,7 +13,7 @@ use crate::{RpcError, handle::Handle};
 const NO_CHANGES: &str = "etcdserver: member changes are not supported by this version";
 
 impl Handle {
-    fn members(&self) -> Vec<pb::Member> {
+    pub(crate) fn members(&self) -> Vec<pb::Member> {
         vec![pb::Member {
             id: self.shared.ids.member,
             name: self.shared.config.name.clone(),

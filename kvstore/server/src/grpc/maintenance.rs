@@ -7,11 +7,15 @@ use proto::etcdserverpb::{
 use tonic::{Request, Response, Status};
 
 use super::downgrade;
-use crate::{API_VERSION, STORAGE_VERSION, handle::Handle};
+use crate::{
+    API_VERSION, STORAGE_VERSION,
+    handle::Handle,
+    snapshot::{self, SnapshotStream},
+};
 
 #[tonic::async_trait]
 impl Maintenance for Handle {
-    type SnapshotStream = tokio_stream::Empty<Result<pb::SnapshotResponse, Status>>;
+    type SnapshotStream = SnapshotStream;
 
     async fn hash(
         &self,
@@ -28,7 +32,7 @@ impl Maintenance for Handle {
         request: Request<pb::SnapshotRequest>,
     ) -> Result<Response<Self::SnapshotStream>, Status> {
         self.for_caller(&request).check_root()?;
-        Err(Status::unimplemented("unknown method"))
+        Ok(Response::new(snapshot::begin(self)?))
     }
 
     async fn downgrade(

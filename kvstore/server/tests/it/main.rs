@@ -23,6 +23,8 @@ mod metrics;
 mod pki;
 mod range_stream;
 mod restart;
+mod snapshot;
+mod snapshot_tools;
 mod start;
 mod store;
 mod tls;
