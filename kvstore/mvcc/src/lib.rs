@@ -21,6 +21,8 @@
 //! replicated state and is called from one place, in log order. Reads take
 //! `&self`. Lease clocks ([`StateMachine::renew`], [`StateMachine::expired`],
 //! [`StateMachine::promote`]) belong to the leader and are not replicated.
+//! Users and what they may do ([`auth`]) are replicated like keys, and every
+//! proposal of a client is checked against them as it is applied.
 //!
 //! Deliberately absent: consensus, I/O, wire formats of clients, Kubernetes.
 

@@ -77,12 +77,10 @@ mod tests {
 
     #[tokio::test]
     async fn hashes_of_etcd_are_understood() {
-        // Made by Go's bcrypt with cost 10 for "pw"... in its form, "$2a$".
-        let theirs = bcrypt::hash_with_salt("pw", COST, [7; 16])
-            .unwrap()
-            .format_for_version(bcrypt::Version::TwoA);
-        assert!(theirs.starts_with("$2a$04$"));
-        assert!(verify("pw".to_owned(), Secret::new(theirs)).await.unwrap());
+        // From the tests of golang.org/x/crypto/bcrypt.
+        let theirs = Secret::new("$2a$10$XajjQvNhvvRt5GSeFk1xFeyqRrsxkhBkUiQeg0dt.wU1qD4aFDcga");
+        assert!(verify("allmine".to_owned(), theirs.clone()).await.unwrap());
+        assert!(!verify("allmine ".to_owned(), theirs).await.unwrap());
     }
 
     #[tokio::test]

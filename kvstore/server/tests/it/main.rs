@@ -6,6 +6,9 @@
 )]
 
 mod auth;
+mod auth_oracle;
+mod auth_proof;
+mod auth_who;
 mod bad_input;
 mod crash;
 mod doors;
