@@ -108,7 +108,7 @@ impl Handle {
                 .auth()
                 .check_read(who, &request.key, &request.range_end)
         };
-        let get = |machine: &StateMachine| machine.page(request);
+        let get = |machine: &mut StateMachine| machine.page(request);
         match linearizable {
             true => self.read_linearizable(may, get).await,
             false => self.read(may, get),

@@ -16,7 +16,7 @@ use prometheus_client::{
 
 /// What an entry or a request asks for, in etcd's words; `unknown` is for what it has
 /// no word for.
-const OPS: [&str; 22] = [
+const OPS: [&str; 23] = [
     "Put",
     "DeleteRange",
     "Txn",
@@ -39,6 +39,7 @@ const OPS: [&str; 22] = [
     "AuthRoleDelete",
     "AuthRoleGrantPermission",
     "AuthRoleRevokePermission",
+    "DowngradeInfoSet",
 ];
 
 /// The places of what never becomes an entry in [`OPS`].
@@ -244,5 +245,6 @@ pub(crate) fn op(command: &Command) -> usize {
             AuthCommand::RoleGrantPermission { .. } => 20,
             AuthCommand::RoleRevokePermission { .. } => 21,
         },
+        Command::Downgrade(_) => 22,
     }
 }

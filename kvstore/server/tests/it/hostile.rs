@@ -153,7 +153,8 @@ async fn calls_given_up_at_once_hurt_nobody() {
             drop(send.send_request(call(&store, "/etcdserverpb.KV/Put", &message)));
             if at % 500 == 0 {
                 written += 1;
-                let put = kv.put("a", &written.to_string());
+                let value = written.to_string();
+                let put = kv.put("a", &value);
                 timeout(DEADLINE, put).await.unwrap();
             }
         }
@@ -181,7 +182,8 @@ async fn readers_that_do_not_read_hold_nobody_up() {
         slow.push((send, reply));
     }
     for at in 0..50 {
-        let put = kv.put("small", &at.to_string());
+        let value = at.to_string();
+        let put = kv.put("small", &value);
         timeout(DEADLINE, put).await.unwrap();
     }
     // And whoever reads in the end gets all of it.
