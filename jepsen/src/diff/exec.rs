@@ -404,6 +404,8 @@ fn learn(side: &mut Side, name: &str, request: &DynamicMessage, answer: &mut Ans
                 }
             }
         }
+        // Older versions refuse the tokens they gave when nobody needs one any more.
+        ("Auth/AuthDisable", Some(_)) => side.tokens.clear(),
         ("Auth/Authenticate", Some(said)) => {
             let user = wire::typed::<pb::AuthenticateRequest>(request).name;
             let token = wire::typed::<pb::AuthenticateResponse>(&said).token;

@@ -147,10 +147,15 @@ impl Generator {
     /// Adds a step, taken by whoever is at the keyboard.
     fn push(&mut self, step: Step) {
         let mut user = self.auth_user();
-        // Since 3.6 one who is nobody may not grant a lease; before, anyone could,
-        // and all that follows would differ.
-        if !auth::has_account(user) && matches!(step.name().as_str(), "Lease/LeaseGrant" | "Brief")
-        {
+        // Since 3.6 one who is nobody may not grant a lease, and only the
+        // administrator compacts and sets alarms; before, anyone could, and all that
+        // follows would differ.
+        let reserved = match step.name().as_str() {
+            "Lease/LeaseGrant" | "Brief" => !auth::has_account(user),
+            "KV/Compact" | "Maintenance/Alarm" => true,
+            _ => false,
+        };
+        if reserved {
             user = self.auth_root();
         }
         self.steps.push(step.by(user));

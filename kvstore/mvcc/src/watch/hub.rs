@@ -1,6 +1,6 @@
 //! The hub: streams, their watchers, and the order of what they are told.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use super::history::{Look, key_or_zero};
@@ -37,6 +37,9 @@ pub struct WatchHub {
 struct Stream {
     id: StreamId,
     watchers: BTreeMap<i64, Slot>,
+    /// Ids of watches that compaction ended. Like etcd, none of them is free until
+    /// the client cancels it (`mvcc/watcher.go`: only Cancel forgets an id).
+    ended: BTreeSet<i64>,
     /// The next id to try for a watch that did not bring one.
     next_id: i64,
     /// Confirmations and refusals, sent before any event.
@@ -45,6 +48,13 @@ struct Stream {
     ready: VecDeque<Slot>,
     progress_requested: bool,
     told: u64,
+}
+
+impl Stream {
+    /// Says whether an id is taken.
+    fn uses(&self, id: i64) -> bool {
+        self.watchers.contains_key(&id) || self.ended.contains(&id)
+    }
 }
 
 impl WatchHub {
@@ -79,6 +89,7 @@ impl WatchHub {
         let opened = Some(Stream {
             id: stream,
             watchers: BTreeMap::new(),
+            ended: BTreeSet::new(),
             next_id: 0,
             outbox: VecDeque::new(),
             ready: VecDeque::new(),
@@ -171,12 +182,12 @@ impl WatchHub {
             return Err(Error::WatchCanceled.to_string());
         };
         if c.watch_id != 0 {
-            return match s.watchers.contains_key(&c.watch_id) {
+            return match s.uses(c.watch_id) {
                 true => Err(DUPLICATE_ID.to_owned()),
                 false => Ok((c.watch_id, target)),
             };
         }
-        while s.watchers.contains_key(&s.next_id) {
+        while s.uses(s.next_id) {
             s.next_id += 1;
         }
         s.next_id += 1;
@@ -199,17 +210,20 @@ impl WatchHub {
         let Some(s) = self.stream_mut(stream) else {
             return false;
         };
-        let Some(slot) = s.watchers.remove(&watch_id) else {
+        let slot = s.watchers.remove(&watch_id);
+        if slot.is_none() && !s.ended.remove(&watch_id) {
             return false;
-        };
-        s.ready.retain(|r| *r != slot);
+        }
+        s.ready.retain(|r| Some(*r) != slot);
         s.outbox.push_back(WatchReply {
             watch_id,
             revision,
             canceled: true,
             ..WatchReply::default()
         });
-        self.drop_watcher(slot);
+        if let Some(slot) = slot {
+            self.drop_watcher(slot);
+        }
         true
     }
 
@@ -399,6 +413,7 @@ impl WatchHub {
             let id = w.id;
             if let Some(s) = &mut self.streams[at as usize] {
                 s.watchers.remove(&id);
+                s.ended.insert(id);
             }
             self.drop_watcher(slot);
             return Ok(0);
