@@ -168,8 +168,9 @@ impl Pair {
     async fn call(&mut self, step: &Step, method: &MethodDescriptor) -> (Answer, Answer) {
         let name = step.name();
         let mut before = (Vec::new(), Vec::new());
-        if name == "KV/Compact" && !self.peer.streams.is_empty() {
-            // What a watcher still reads, and the old values it shows, go.
+        if matches!(name.as_str(), "KV/Compact" | "Auth/AuthDisable") {
+            // What a watcher still reads, and the old values it shows, go; or the
+            // stream itself does.
             before = self.settle().await;
         }
         let requests = self.resolved(&step.request);
@@ -270,11 +271,9 @@ impl Pair {
             false => self.settle().await,
         };
         self.watches_new |= is_create;
-        // Since 3.5.13 a watch that starts later keeps its stream's progress back
-        // (mvcc, progressIfSync); before, the answer always came.
         let is_progress = matches!(peer, pb::watch_request::RequestUnion::ProgressRequest(_));
         let stream = self.peer.streams.get(&number);
-        if is_progress && stream.is_some_and(|stream| stream.has_future(self.head)) {
+        if is_progress && !stream.is_some_and(|stream| stream.tells_progress(self.head)) {
             return told;
         }
         tokio::join!(
@@ -404,8 +403,12 @@ fn learn(side: &mut Side, name: &str, request: &DynamicMessage, answer: &mut Ans
                 }
             }
         }
-        // Older versions refuse the tokens they gave when nobody needs one any more.
-        ("Auth/AuthDisable", Some(_)) => side.tokens.clear(),
+        // Before 3.5.21, tokens given earlier are refused where none is needed any
+        // more, on streams too.
+        ("Auth/AuthDisable", Some(_)) => {
+            side.tokens.clear();
+            side.streams.clear();
+        }
         ("Auth/Authenticate", Some(said)) => {
             let user = wire::typed::<pb::AuthenticateRequest>(request).name;
             let token = wire::typed::<pb::AuthenticateResponse>(&said).token;

@@ -26,6 +26,16 @@ const REFUSALS_ON_APPLY: [&str; 4] = [
     "\"etcdserver: mvcc: required revision is a future revision\"",
 ];
 
+/// Whether this is a refusal for who asks.
+fn not_allowed(said: &str) -> bool {
+    let refusals = [
+        "\"etcdserver: user name is empty\"",
+        "\"etcdserver: invalid auth token\"",
+        "\"etcdserver: permission denied\"",
+    ];
+    refusals.iter().any(|refusal| said.contains(refusal))
+}
+
 /// The one that is found by looking again; see `ties`.
 pub(crate) const TIES: Known = Known {
     name: "order of ties",
@@ -85,6 +95,40 @@ pub(crate) const KNOWN: &[Known] = &[
             difference.path.contains("refused[")
                 && difference.path.ends_with("watch_id")
                 && difference.ours == "-1"
+        },
+    },
+    Known {
+        name: "stricter authority",
+        reason: "since 3.6 leases and the cluster are shown, and leadership is moved, only to \
+                 and by users who may (v3_server.go, requireAuthInfo and checkLeaseTimeToLive; \
+                 v3rpc/maintenance.go, isPermitted); before, anyone could",
+        ends: false,
+        explains: |step, difference| {
+            matches!(
+                step.name().as_str(),
+                "Lease/LeaseTimeToLive"
+                    | "Lease/LeaseKeepAlive"
+                    | "Lease/LeaseLeases"
+                    | "Cluster/MemberList"
+                    | "Maintenance/Status"
+                    | "Maintenance/MoveLeader"
+                    | "Maintenance/Defragment"
+                    | "Maintenance/HashKV"
+            ) && difference.path.is_empty()
+                && not_allowed(&difference.ours)
+        },
+    },
+    Known {
+        name: "leases of nobody",
+        reason: "since 3.6 one who is nobody grants and revokes no lease (v3_server.go, \
+                 requireAuthInfo); before, anyone did",
+        ends: true,
+        explains: |step, difference| {
+            matches!(
+                step.name().as_str(),
+                "Lease/LeaseGrant" | "Lease/LeaseRevoke" | "Brief" | "Expire"
+            ) && not_allowed(&difference.ours)
+                && !not_allowed(&difference.peer)
         },
     },
     Known {

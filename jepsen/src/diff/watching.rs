@@ -177,9 +177,11 @@ impl Stream {
         while self.hear(SILENCE, |_| true).await {}
     }
 
-    /// Whether a watch of the stream starts after this revision.
-    pub(crate) fn has_future(&self, head: i64) -> bool {
-        self.live.values().any(|start| *start > head)
+    /// Whether every version of etcd answers when asked for progress. Since 3.5.13
+    /// a watch that starts after this revision keeps the answer back, and a stream
+    /// without watches gets none (mvcc, progressIfSync); before, it always came.
+    pub(crate) fn tells_progress(&self, head: i64) -> bool {
+        !self.live.is_empty() && self.live.values().all(|start| *start <= head)
     }
 
     /// Listens for the answer to a word, where one must come. Which watches were
