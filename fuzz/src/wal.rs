@@ -162,9 +162,12 @@ fn goes_on(disk: &SimDisk, first: &Replayed) {
     let (mut wal, again) = open(disk).expect("what was opened opens again");
     assert_eq!(again.recovered.entries, first.recovered.entries);
     assert!(again.dropped.is_none(), "a torn end is cut off once");
+    let Some(index) = again.recovered.last_index().checked_add(1) else {
+        return;
+    };
     let next = LogEntry {
         term: 1 << 40,
-        index: again.recovered.last_index() + 1,
+        index,
         kind: EntryKind::Normal,
         data: Bytes::from_static(b"more"),
     };

@@ -108,9 +108,18 @@ pub(super) fn segments(disk: &dyn Disk, dir: &Path) -> Result<Vec<SegmentName>, 
         }
     }
     found.sort_by_key(|segment| segment.number);
+    // A name is anybody's; this one would leave no number for the next segment.
+    if let Some(last) = found.last().filter(|last| last.number == u64::MAX) {
+        return Err(corrupt(
+            &dir.join(last.file()),
+            0,
+            "its number is the last there is",
+        ));
+    }
     for pair in found.windows(2) {
-        if pair[0].number + 1 != pair[1].number {
-            let missing = format!("segment {:016x} is missing before it", pair[0].number + 1);
+        let next = pair[0].number.saturating_add(1);
+        if next != pair[1].number {
+            let missing = format!("segment {next:016x} is missing before it");
             return Err(corrupt(&dir.join(pair[1].file()), 0, missing));
         }
     }
@@ -290,11 +299,10 @@ impl Replay {
     fn entry(&mut self, entry: LogEntry) -> Result<(), String> {
         let base = self.recovered.base_index;
         let last = self.recovered.last_index();
-        if entry.index <= base || entry.index > last + 1 {
+        if entry.index <= base || entry.index - 1 > last {
             return Err(format!(
-                "entry {} does not fit a log from {} to {last}",
+                "entry {} does not fit a log behind {base} up to {last}",
                 entry.index,
-                base + 1
             ));
         }
         let keep = usize::try_from(entry.index - base - 1).unwrap_or(usize::MAX);
