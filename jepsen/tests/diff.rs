@@ -1,5 +1,8 @@
 //! A few programs of the differential tester, against the real etcd.
 
+#![allow(clippy::unwrap_used, reason = "a test fails where it finds a surprise")]
+#![allow(clippy::print_stderr, reason = "a test that cannot run says so")]
+
 use std::{
     path::PathBuf,
     process::{Command, Output},

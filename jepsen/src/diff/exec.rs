@@ -389,11 +389,11 @@ fn joined(answer: Answer) -> Result<DynamicMessage, answer::Refusal> {
 fn learn(side: &mut Side, name: &str, request: &DynamicMessage, answer: &mut Answer) {
     let said = answer.last().and_then(|part| part.said.clone().ok());
     match (name, said) {
-        ("Lease/LeaseGrant", Some(said)) => {
-            if wire::typed::<pb::LeaseGrantRequest>(request).id == 0 {
-                side.leases
-                    .push(wire::typed::<pb::LeaseGrantResponse>(&said).id);
-            }
+        ("Lease/LeaseGrant", Some(said))
+            if wire::typed::<pb::LeaseGrantRequest>(request).id == 0 =>
+        {
+            let granted: pb::LeaseGrantResponse = wire::typed(&said);
+            side.leases.push(granted.id);
         }
         // The random ids of leases are part of what was hashed.
         ("Maintenance/HashKV", Some(_)) if !side.leases.is_empty() => {
