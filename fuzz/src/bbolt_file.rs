@@ -12,7 +12,7 @@ use super::draw::Draw;
 /// Writes a file, damages it, and reads all there is; or reads the input itself.
 pub fn bbolt_file(input: &[u8]) {
     let mut draw = Draw::new(input);
-    if draw.byte() % 4 == 0 {
+    if draw.byte().is_multiple_of(4) {
         read(draw.rest().to_vec());
         return;
     }

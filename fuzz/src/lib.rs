@@ -18,8 +18,11 @@ pub use request::request;
 pub use rows::rows;
 pub use wal::{wal, wal_records};
 
+/// Is one target: it takes any bytes and panics when what it drives is wrong.
+pub type Target = fn(&[u8]);
+
 /// The targets by name.
-pub const TARGETS: &[(&str, fn(&[u8]))] = &[
+pub const TARGETS: &[(&str, Target)] = &[
     ("wal", wal),
     ("wal_records", wal_records),
     ("bbolt_file", bbolt_file),

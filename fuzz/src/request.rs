@@ -120,9 +120,9 @@ fn range(draw: &mut Draw<'_>) -> pb::RangeRequest {
         revision: number(draw),
         sort_order: i32::from(draw.byte() % 4),
         sort_target: i32::from(draw.byte() % 6),
-        serializable: draw.byte() % 2 == 0,
-        keys_only: draw.byte() % 4 == 0,
-        count_only: draw.byte() % 4 == 0,
+        serializable: draw.byte().is_multiple_of(2),
+        keys_only: draw.byte().is_multiple_of(4),
+        count_only: draw.byte().is_multiple_of(4),
         min_mod_revision: number(draw) % 8,
         max_mod_revision: number(draw) % 8,
         min_create_revision: 0,
@@ -135,9 +135,9 @@ fn put(draw: &mut Draw<'_>) -> pb::PutRequest {
         key: key(draw),
         value: key(draw),
         lease: number(draw) % 4,
-        prev_kv: draw.byte() % 2 == 0,
-        ignore_value: draw.byte() % 8 == 0,
-        ignore_lease: draw.byte() % 8 == 0,
+        prev_kv: draw.byte().is_multiple_of(2),
+        ignore_value: draw.byte().is_multiple_of(8),
+        ignore_lease: draw.byte().is_multiple_of(8),
     }
 }
 
@@ -145,7 +145,7 @@ fn delete(draw: &mut Draw<'_>) -> pb::DeleteRangeRequest {
     pb::DeleteRangeRequest {
         key: key(draw),
         range_end: key(draw),
-        prev_kv: draw.byte() % 2 == 0,
+        prev_kv: draw.byte().is_multiple_of(2),
     }
 }
 
@@ -202,7 +202,7 @@ fn message(method: Method, draw: &mut Draw<'_>, depth: usize) -> Vec<u8> {
         Method::Txn => txn(draw, depth).encode_to_vec(),
         Method::Compact => pb::CompactionRequest {
             revision: number(draw),
-            physical: draw.byte() % 2 == 0,
+            physical: draw.byte().is_multiple_of(2),
         }
         .encode_to_vec(),
         Method::LeaseGrant => pb::LeaseGrantRequest {

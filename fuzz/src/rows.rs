@@ -86,7 +86,7 @@ fn write(draw: &mut Draw<'_>, backend: &MemoryBackend) -> i64 {
         };
         index += 1;
         apply(&mut machine, index, command);
-        if draw.byte() % 4 == 0 || step == 0 {
+        if draw.byte().is_multiple_of(4) || step == 0 {
             write_back(&mut machine, backend);
         }
     }
@@ -152,7 +152,7 @@ fn damage(draw: &mut Draw<'_>, mut rows: Vec<(Bytes, Bytes)>) -> Damaged {
                 let mut bytes = row.to_vec();
                 draw.damage(&mut bytes);
                 let sealed = matches!(key.first(), Some(b'b' | b's'));
-                if sealed && kind % 2 == 0 && bytes.len() > 5 {
+                if sealed && kind.is_multiple_of(2) && bytes.len() > 5 {
                     let sum = crc32fast::hash(&bytes[5..]).to_be_bytes();
                     bytes[1..5].copy_from_slice(&sum);
                 } else if sealed && bytes != row[..] {
@@ -203,7 +203,7 @@ fn use_it(draw: &mut Draw<'_>, mut machine: StateMachine, backend: &MemoryBacken
         Command::DeleteRange(mvcc::DeleteRangeRequest {
             key: Bytes::from_static(b"\0"),
             range_end: Bytes::from_static(b"\0"),
-            prev_kv: draw.byte() % 2 == 0,
+            prev_kv: draw.byte().is_multiple_of(2),
         }),
         Command::Compact(mvcc::CompactRequest {
             revision: now,

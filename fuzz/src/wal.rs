@@ -87,9 +87,10 @@ fn write(draw: &mut Draw<'_>) -> Written {
             vote: 1,
             commit: index - count as u64,
         };
-        let state = (draw.byte() % 2 == 0).then_some(state);
+        let state = (draw.byte().is_multiple_of(2)).then_some(state);
         wal.append(state.as_ref(), &batch).expect("room");
-        wal.flush(draw.byte() % 4 != 0).expect("a good disk");
+        wal.flush(!draw.byte().is_multiple_of(4))
+            .expect("a good disk");
         let file = segments(&disk).pop().expect("a segment");
         let end = used(&disk.bytes(&file).expect("its bytes"));
         entries.extend(batch.into_iter().map(|entry| (entry, file.clone(), end)));
@@ -194,7 +195,7 @@ pub fn wal_records(input: &[u8]) {
         _ => segment_head(number, base, draw.long() % 4),
     };
     seal(&mut bytes, 0xA1, &head, &mut chain, number, 0);
-    while !draw.is_empty() && bytes.len() < 1 << 16 {
+    while draw.is_empty() && bytes.len() < 1 << 16 {
         let kind = [0xA1, 0xA2, 0xA3, 0xA3, 0xA3, 0xA4][draw.below(6)];
         let synced = bytes.len() as u32 * u32::from(draw.byte() % 2);
         let payload = match draw.byte() % 4 {

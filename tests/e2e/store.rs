@@ -156,6 +156,12 @@ fn etcdctl_finds_nothing_strange() {
     drop(watch);
 
     e.run(&["compact", "4"]);
+    refusals_and_state(&e);
+    program.terminate();
+}
+
+/// Asks for what is gone or wrong, and how the member does.
+fn refusals_and_state(e: &Etcdctl<'_>) {
     assert!(
         e.fail(&["get", "a", "--rev=3"])
             .contains("required revision has been compacted")
@@ -174,7 +180,6 @@ fn etcdctl_finds_nothing_strange() {
     let health = e.command(&["endpoint", "health"]).output().unwrap();
     let said = [health.stdout, health.stderr].concat();
     assert!(String::from_utf8_lossy(&said).contains("is healthy"));
-    program.terminate();
 }
 
 #[test]

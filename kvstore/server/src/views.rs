@@ -25,7 +25,7 @@ pub(crate) const VIEW_AGE_MAX: Duration = Duration::from_secs(600);
 /// Is an answer, or the view that will give it.
 pub(crate) enum Answer<T> {
     Now(T),
-    Later(View),
+    Later(Box<View>),
 }
 
 impl Handle {
@@ -84,7 +84,7 @@ impl Handle {
     ) -> Result<T, RpcError> {
         match answer? {
             Answer::Now(answer) => Ok(answer),
-            Answer::Later(view) => self.read_apart(view, read).await,
+            Answer::Later(view) => self.read_apart(*view, read).await,
         }
     }
 }
@@ -97,6 +97,6 @@ pub(crate) fn answer_or_view<T>(
 ) -> Result<Answer<T>, Error> {
     Ok(match read_if_short(machine)? {
         Some(answer) => Answer::Now(answer),
-        None => Answer::Later(machine.view(now)),
+        None => Answer::Later(Box::new(machine.view(now))),
     })
 }

@@ -226,7 +226,7 @@ fn advertised(values: &Values, config: &mut Config) -> Result<(), StartError> {
         .iter()
         .any(|url| url.ends_with(":0"));
     let own_listener = values.is_set("listen-client-urls") && !config.listen_client_urls.is_empty();
-    if own_listener && !given && !values.from_file() && !ephemeral {
+    if own_listener && !given && !values.are_a_files() && !ephemeral {
         return Err(StartError::Flag {
             flag: clients,
             reason: "is required when --listen-client-urls is set explicitly".to_owned(),

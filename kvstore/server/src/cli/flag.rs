@@ -161,7 +161,7 @@ impl Values {
     }
 
     /// Says whether the values are a configuration file's.
-    pub(crate) fn from_file(&self) -> bool {
+    pub(crate) fn are_a_files(&self) -> bool {
         self.from_file
     }
 
