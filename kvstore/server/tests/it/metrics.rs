@@ -180,6 +180,18 @@ async fn operations_are_counted_wherever_they_stand() {
     assert_eq!(page.value("etcd_debugging_mvcc_compact_revision"), 4.0);
 }
 
+fn watch_of(key: &'static str) -> proto::etcdserverpb::WatchRequest {
+    let create = proto::etcdserverpb::WatchCreateRequest {
+        key: key.into(),
+        ..Default::default()
+    };
+    proto::etcdserverpb::WatchRequest {
+        request_union: Some(
+            proto::etcdserverpb::watch_request::RequestUnion::CreateRequest(create),
+        ),
+    }
+}
+
 #[tokio::test]
 async fn calls_are_counted_from_beginning_to_end() {
     let store = Store::start().await;
@@ -204,16 +216,7 @@ async fn calls_are_counted_from_beginning_to_end() {
     kv.put("a", "1").await;
     kv.range(crate::store::range("", "")).await.unwrap_err();
     let (send, requests) = tokio::sync::mpsc::channel(2);
-    let create = proto::etcdserverpb::WatchCreateRequest {
-        key: "a".into(),
-        ..Default::default()
-    };
-    let request = proto::etcdserverpb::watch_request::RequestUnion::CreateRequest(create);
-    send.send(proto::etcdserverpb::WatchRequest {
-        request_union: Some(request),
-    })
-    .await
-    .unwrap();
+    send.send(watch_of("a")).await.unwrap();
     let requests = tokio_stream::wrappers::ReceiverStream::new(requests);
     let mut replies = store
         .watch()

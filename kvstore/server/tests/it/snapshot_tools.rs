@@ -168,7 +168,7 @@ async fn batches(kv: &mut Kv, ops: Vec<pb::RequestOp>) {
 
 fn put_leased(n: u32, value: &str) -> pb::RequestOp {
     let mut put = put(&format!("key/{n:05}"), value);
-    put.lease = if n % 7 == 0 {
+    put.lease = if n.is_multiple_of(7) {
         1_000 + i64::from(n) % LEASES
     } else {
         0
