@@ -11,7 +11,7 @@ mod targets;
 use std::path::Path;
 
 /// Inputs made for each target; some seconds' worth in a debug build.
-const INPUTS: u64 = 4000;
+const INPUTS: u64 = 2000;
 /// Bytes of the longest input.
 const LENGTH_MAX: u64 = 600;
 

@@ -68,7 +68,7 @@ pub fn json(input: &[u8]) {
             text.extend(draw.rest());
         }
         _ => {
-            while draw.is_empty() {
+            while !draw.is_empty() {
                 match draw.byte() {
                     byte @ 0..8 => text.push(byte.wrapping_mul(37)),
                     byte => text.extend(PIECES[usize::from(byte) % PIECES.len()].bytes()),

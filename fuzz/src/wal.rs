@@ -195,7 +195,7 @@ pub fn wal_records(input: &[u8]) {
         _ => segment_head(number, base, draw.long() % 4),
     };
     seal(&mut bytes, 0xA1, &head, &mut chain, number, 0);
-    while draw.is_empty() && bytes.len() < 1 << 16 {
+    while !draw.is_empty() && bytes.len() < 1 << 16 {
         let kind = [0xA1, 0xA2, 0xA3, 0xA3, 0xA3, 0xA4][draw.below(6)];
         let synced = bytes.len() as u32 * u32::from(draw.byte() % 2);
         let payload = match draw.byte() % 4 {

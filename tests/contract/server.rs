@@ -48,7 +48,8 @@ impl Server {
         let (program, port) = match kind {
             Kind::Keelson => {
                 let listen = format!("--listen-client-urls={scheme}://127.0.0.1:0");
-                let mut args = vec!["kvstore", &data, &listen];
+                let peers = "--listen-peer-urls=http://127.0.0.1:0";
+                let mut args = vec!["kvstore", &data, &listen, peers];
                 args.extend(flags);
                 let program = Program::start(&stderr, &args);
                 let line = program.logged("ready to serve client requests");

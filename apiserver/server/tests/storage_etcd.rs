@@ -1,5 +1,5 @@
 //! The storage's conformance suite over a real etcd, whose binary
-//! `KEELSON_TEST_ETCD` names; without it, the tests say that they were skipped.
+//! `KEELSON_TOOLS` has; without it, the tests say that they cannot run.
 
 #![allow(
     clippy::unwrap_used,
@@ -36,15 +36,16 @@ fn free_url() -> String {
 }
 
 fn start() -> Option<Etcd> {
-    let Some(binary) = std::env::var_os("KEELSON_TEST_ETCD") else {
-        println!("skipped: KEELSON_TEST_ETCD names no etcd");
+    let binary = std::env::var_os("KEELSON_TOOLS")
+        .map(|folder| Path::new(&folder).join("etcd"))
+        .filter(|binary| binary.exists());
+    let Some(binary) = binary else {
+        println!("cannot run: no etcd in KEELSON_TOOLS; run tests/run, which brings it");
         return None;
     };
     let dir = tempfile::tempdir().unwrap();
     let (url, peer) = (free_url(), free_url());
-    let child = command(Path::new(&binary), dir.path(), &url, &peer)
-        .spawn()
-        .unwrap();
+    let child = command(&binary, dir.path(), &url, &peer).spawn().unwrap();
     Some(Etcd {
         child,
         url,

@@ -11,6 +11,7 @@ use proto::{etcdserverpb as pb, v3electionpb, v3lockpb};
 
 use super::{
     answer::{self, Answer, Part},
+    boundary,
     compare::{Comparer, Difference},
     known,
     process::Launch,
@@ -98,6 +99,18 @@ impl Pair {
                     *outcome.explained.entry(known::TIES.name).or_default() += 1;
                 }
                 differences = left;
+            }
+            if !differences.is_empty()
+                && let Some(ours) = boundary::without_deletes_at(&ours, self.compact)
+            {
+                let fewer = boundary::without_deletes_at(&peer, self.compact);
+                let left = self
+                    .comparer
+                    .compare(&ours, fewer.as_ref().unwrap_or(&peer));
+                if left.len() < differences.len() {
+                    *outcome.explained.entry(known::BOUNDARY.name).or_default() += 1;
+                    differences = left;
+                }
             }
             let mut ends = false;
             differences.retain(|difference| match known::explain(step, difference) {

@@ -15,7 +15,8 @@ const FREELIST_CHUNK: u64 = 64 << 10;
 
 impl<R: ReadAt> Db<R> {
     /// Checks every page's head, table and elements, and that no page is shared,
-    /// lost, or both used and free. Memory: a bit for each page.
+    /// lost, or both used and free; then that every bucket can be read to its end, in
+    /// order. Memory: a bit for each page.
     ///
     /// Without a written freelist free pages cannot be told from lost ones, and
     /// are not looked for.
@@ -38,8 +39,19 @@ impl<R: ReadAt> Db<R> {
         let lost = (0..self.meta.used).find(|id| listed && !seen.has(*id));
         match lost {
             Some(id) => Err(self.place(id).fails(Problem::Lost)),
-            None => Ok(()),
+            None => self.check_order(),
         }
+    }
+
+    /// Reads everything as a reader does, who refuses keys out of order.
+    fn check_order(&self) -> Result<()> {
+        for name in self.buckets()? {
+            let Some(mut entries) = self.bucket(&name)? else {
+                continue;
+            };
+            while entries.next_entry()?.is_some() {}
+        }
+        Ok(())
     }
 
     fn use_run(&self, id: u64, bytes: u64, seen: &mut Seen) -> Result<()> {

@@ -288,7 +288,8 @@ impl Parts<'_> {
         loaded: &mut Loaded,
     ) -> Result<(), BackendError> {
         match key.first() {
-            Some(b's') => Ok(()),
+            // Read before all others.
+            Some(b's') if key == STATE_KEY => Ok(()),
             Some(b'b') => self.restore_block(key, row, loaded),
             Some(b'l') => self.lessor.restore_row(key, row),
             Some(b'd') => self.dedupe.restore_row(key, &row),

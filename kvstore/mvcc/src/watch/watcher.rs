@@ -24,7 +24,8 @@ impl Default for WatchLimits {
     fn default() -> Self {
         Self {
             events: 1024,
-            bytes: 4 << 20,
+            // With what frames a message, below the 4 MiB that gRPC clients take unasked.
+            bytes: 2 << 20,
         }
     }
 }
