@@ -167,6 +167,12 @@ impl Wal {
             options,
         };
         wal.reopen_last()?;
+        if replay.lowered {
+            // Else the next start finds a commit index, synced by then, of entries
+            // that were never there.
+            wal.append(Some(&recovered.hard_state), &[])?;
+            wal.flush(true)?;
+        }
         Ok((
             wal,
             Replayed {

@@ -170,6 +170,8 @@ pub(super) struct Replay {
     /// Where the newest hard state was, and how far the segment is known durable.
     hard_state_at: usize,
     synced: usize,
+    /// Whether the commit index recovered is lower than the one in the log.
+    pub(super) lowered: bool,
     identity: Option<Identity>,
     started: bool,
 }
@@ -383,6 +385,7 @@ impl Replay {
                 return Err(corrupt(path, self.hard_state_at, reason));
             }
             self.recovered.hard_state.commit = last;
+            self.lowered = true;
         }
         Ok(())
     }
