@@ -169,7 +169,10 @@ leases() {
     [ -n "$lease" ] || failure "lease grant"
     is "OK" put l/a x --lease="$lease"
     is "OK" put l/b x --lease="$lease"
-    has "attached keys([l/a l/b])" lease timetolive "$lease" --keys
+    # etcd lists the keys in no certain order.
+    has "attached keys([l/" lease timetolive "$lease" --keys
+    has "l/a" lease timetolive "$lease" --keys
+    has "l/b" lease timetolive "$lease" --keys
     has "lease $lease granted with TTL(60s), remaining(" lease timetolive "$lease"
     has "lease $lease keepalived with TTL(60)" lease keep-alive --once "$lease"
     has "$lease" lease list
