@@ -26,7 +26,19 @@ pub struct DataDir {
     wal: PathBuf,
     /// Held for their locks, which end with the process however that ends: of the
     /// directory, and of the log's if that is elsewhere.
-    _locks: Vec<fs::File>,
+    locks: Vec<fs::File>,
+}
+
+impl Drop for DataDir {
+    /// Gives the locks back by word. Closing the files is not enough: a child of this
+    /// process that was forked and has not yet called `exec` holds copies of them
+    /// for a moment, and with them the locks (flock(2)).
+    fn drop(&mut self) {
+        for lock in &self.locks {
+            // Closing is next, and says nothing about its failure either.
+            let _closing = lock.unlock();
+        }
+    }
 }
 
 impl DataDir {
@@ -68,7 +80,7 @@ impl DataDir {
         Ok(Self {
             path: path.to_owned(),
             wal,
-            _locks: locks,
+            locks,
         })
     }
 

@@ -10,7 +10,16 @@ use crate::error::AgentError;
 /// The exclusive right to a root directory, until it is dropped.
 #[derive(Debug)]
 pub(crate) struct RootLock {
-    _file: File,
+    file: File,
+}
+
+impl Drop for RootLock {
+    /// Gives the lock back by word. Closing the file is not enough: a child that
+    /// was forked and has not yet called `exec` holds a copy of it for a moment,
+    /// and with it the lock (flock(2)).
+    fn drop(&mut self) {
+        let _closing_is_next = flock(&self.file, FlockOperation::Unlock);
+    }
 }
 
 impl RootLock {
@@ -24,7 +33,7 @@ impl RootLock {
             .open(&lock)
             .map_err(AgentError::file(&lock))?;
         match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => Ok(RootLock { _file: file }),
+            Ok(()) => Ok(RootLock { file }),
             Err(rustix::io::Errno::WOULDBLOCK) => Err(AgentError::RootInUse {
                 root: root.to_owned(),
                 lock,
@@ -34,5 +43,24 @@ impl RootLock {
                 source: error.into(),
             }),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_copy_of_the_file_does_not_keep_the_lock() {
+        let root = tempfile::tempdir().unwrap();
+        let lock = RootLock::take(root.path()).unwrap();
+        let copy = lock.file.try_clone().unwrap();
+        assert!(matches!(
+            RootLock::take(root.path()),
+            Err(AgentError::RootInUse { .. })
+        ));
+        drop(lock);
+        RootLock::take(root.path()).unwrap();
+        drop(copy);
     }
 }
