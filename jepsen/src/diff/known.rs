@@ -36,6 +36,11 @@ fn not_allowed(said: &str) -> bool {
     refusals.iter().any(|refusal| said.contains(refusal))
 }
 
+/// What follows the code in the text of a gRPC error.
+fn after_desc(said: &str) -> &str {
+    said.split_once("desc = ").map_or(said, |(_, desc)| desc)
+}
+
 /// One that is found by looking again; see `ties`.
 pub(crate) const TIES: Known = Known {
     name: "order of ties",
@@ -105,6 +110,46 @@ pub(crate) const KNOWN: &[Known] = &[
             difference.path.contains("refused[")
                 && difference.path.ends_with("watch_id")
                 && difference.ours == "-1"
+        },
+    },
+    Known {
+        name: "reason of a denied watch",
+        reason: "since 3.5.6 a watch is told why it is refused (v3rpc/watch.go, recvLoop; pull \
+                 14322); before, always that permission is denied",
+        ends: false,
+        explains: |_, difference| {
+            difference.path.contains("refused[")
+                && difference.path.ends_with("cancel_reason")
+                && not_allowed(&format!("\"{}", after_desc(&difference.ours)))
+                && difference
+                    .peer
+                    .contains("desc = etcdserver: permission denied")
+        },
+    },
+    Known {
+        name: "authority in nested transactions",
+        reason: "since early 2026 nested transactions are checked like others \
+                 (GHSA-rfx7-8w68-q57q, CVE-2026-33343); before, whoever nested could do anything",
+        ends: true,
+        explains: |step, difference| {
+            step.name() == "KV/Txn"
+                && difference.path.is_empty()
+                && difference
+                    .ours
+                    .contains("\"etcdserver: permission denied\"")
+                && !not_allowed(&difference.peer)
+                && step.request.to_string().contains("request_txn")
+        },
+    },
+    Known {
+        name: "status of authentication",
+        reason: "since 3.7 everybody may ask whether authentication is on (etcdserver, \
+                 authorization of Auth/AuthStatus); before, only administrators could",
+        ends: false,
+        explains: |step, difference| {
+            step.name() == "Auth/AuthStatus"
+                && difference.path.is_empty()
+                && not_allowed(&difference.peer)
         },
     },
     Known {
