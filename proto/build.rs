@@ -21,9 +21,13 @@ fn main() -> Result<(), Box<dyn Error>> {
     )?;
     let out = std::path::PathBuf::from(std::env::var("OUT_DIR")?);
     std::fs::write(out.join("descriptor_set.bin"), files.encode_to_vec())?;
+    // Apart, because no client may call it: the descriptors are of what they may.
+    let peer = protox::compile(["peer.proto"], ["proto"])?;
     // `Bytes` fields share the receive buffer instead of being copied out of it.
-    tonic_prost_build::configure()
-        .bytes(".")
-        .compile_fds(files)?;
+    for files in [files, peer] {
+        tonic_prost_build::configure()
+            .bytes(".")
+            .compile_fds(files)?;
+    }
     Ok(())
 }

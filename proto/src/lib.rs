@@ -1,4 +1,5 @@
-//! The wire formats of the store: etcd's v3 gRPC services and messages.
+//! The wire formats of the store: etcd's v3 gRPC services and messages, and what
+//! members say to each other.
 //!
 //! This leaf crate holds generated code only. The `.proto` text under `proto/`
 //! is our own with etcd's public names and field numbers; `build.rs` turns it
@@ -9,7 +10,7 @@
 //! Deliberately absent: conversions to and from the store's own types. They
 //! live at the edge that needs them (`kvserver`, `apiserver`).
 
-/// All of it as a `FileDescriptorSet`, for who translates messages by their
+/// What clients may call as a `FileDescriptorSet`, for who translates messages by their
 /// description (the JSON gateway).
 pub const DESCRIPTOR_SET: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/descriptor_set.bin"));
 
@@ -59,6 +60,18 @@ pub mod leasepb {
 )]
 pub mod etcdserverpb {
     tonic::include_proto!("etcdserverpb");
+}
+
+/// What members say to each other (package `keelson.peer.v1`).
+#[allow(
+    missing_docs,
+    unreachable_pub,
+    clippy::all,
+    clippy::large_futures,
+    clippy::too_many_lines
+)]
+pub mod peer {
+    tonic::include_proto!("keelson.peer.v1");
 }
 
 /// Locks (package `v3lockpb`).

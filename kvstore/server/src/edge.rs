@@ -25,10 +25,12 @@ use tonic::body::Body;
 use self::{access::Access, greeting::Greeting};
 use crate::{
     accept::{GREETING_TIMEOUT, Visit},
+    config::KeepAlive,
     gateway::Gateway,
     grpc::Services,
     handle::Handle,
     io::Gathered,
+    listen::Door,
     police::Policed,
 };
 
@@ -38,6 +40,14 @@ pub(crate) type Reply = http::Response<Body>;
 /// Flow-control windows: large enough that a list does not wait for the client.
 const STREAM_WINDOW_BYTES: u32 = 1 << 20;
 const CONNECTION_WINDOW_BYTES: u32 = 4 << 20;
+
+/// How the liveness of other members' connections is kept. They may ping as they
+/// like; the links on them are watched more closely ([`crate::peers`]).
+const PEERS_ALIVE: KeepAlive = KeepAlive {
+    min_time: Duration::ZERO,
+    interval: Duration::from_secs(10),
+    timeout: Duration::from_secs(10),
+};
 
 /// How long an HTTP/1 client may take to send its header. Then it is closed.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
@@ -74,7 +84,10 @@ where
         return;
     };
     let config = &edge.handle.shared.config;
-    let keep_alive = config.keep_alive;
+    let keep_alive = match visit.door {
+        Door::Peers => PEERS_ALIVE,
+        _ => config.keep_alive,
+    };
     let pings = !keep_alive.interval.is_zero() && !keep_alive.timeout.is_zero();
     let mut builder = auto::Builder::new(TokioExecutor::new());
     builder

@@ -209,13 +209,16 @@ fn lone_member(peer_urls: &[String], token: &str) -> Ids {
         cluster: cluster_id(&[member]),
     }
 }
-fn member_id(peer_urls: &[String], token: &str) -> u64 {
+
+/// Makes the id of a member of a new cluster (etcd: computeMemberID).
+pub(crate) fn member_id(peer_urls: &[String], token: &str) -> u64 {
     let mut urls = peer_urls.to_vec();
     urls.sort();
     first_eight(&[urls.concat().as_bytes(), token.as_bytes()])
 }
 
-fn cluster_id(members: &[u64]) -> u64 {
+/// Makes the id of a new cluster (etcd: genID).
+pub(crate) fn cluster_id(members: &[u64]) -> u64 {
     let mut members = members.to_vec();
     members.sort_unstable();
     let bytes: Vec<u8> = members.iter().flat_map(|id| id.to_be_bytes()).collect();

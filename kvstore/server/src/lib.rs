@@ -34,10 +34,14 @@ mod grpc;
 mod handle;
 mod identity;
 mod io;
+#[allow(dead_code, reason = "members join one another with the core")]
+mod join;
 mod leadership;
 mod listen;
 mod metrics;
 mod peer;
+#[allow(dead_code, reason = "the core is joined to it next")]
+mod peers;
 mod police;
 mod range_stream;
 mod rpc_error;

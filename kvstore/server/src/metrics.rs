@@ -31,7 +31,7 @@ use prometheus_client::{
 };
 
 use self::{apply::Applies, calls::Calls};
-use crate::{API_VERSION, config::Config};
+use crate::{API_VERSION, config::Config, peers::Meters};
 
 /// A cluster goes by the smallest minor version of its members.
 pub(crate) const CLUSTER_VERSION: &str = "3.5";
@@ -108,6 +108,9 @@ macro_rules! metrics {
             pub(crate) calls: Calls,
             /// What was applied.
             pub(crate) applies: Applies,
+            /// The links between members.
+            #[allow(dead_code, reason = "handed to the links when members have some")]
+            pub(crate) network: Meters,
             $(pub(crate) $field: $kind,)*
         }
 
@@ -117,11 +120,12 @@ macro_rules! metrics {
                 fixed(&mut registry, config, member_id);
                 let calls = Calls::register(&mut registry, config.extensive_metrics);
                 let applies = Applies::register(&mut registry);
+                let network = Meters::register(&mut registry);
                 $(
                     let $field = <$kind>::zero();
                     registry.register($name, $help, $field.clone());
                 )*
-                Arc::new(Self { registry, last_leader: AtomicU64::new(0), calls, applies, $($field,)* })
+                Arc::new(Self { registry, last_leader: AtomicU64::new(0), calls, applies, network, $($field,)* })
             }
         }
     };

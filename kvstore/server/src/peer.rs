@@ -2,13 +2,16 @@
 //!
 //! As etcd's (server/etcdserver/api/etcdhttp/peer.go) it answers `/version`,
 //! `/members`, `/members/promote/<id>` and `/downgrade/enabled`. What carries the
-//! log between members is not there yet: a member is alone.
+//! log between members is gRPC on the same port ([`crate::peers`]).
 
 use http::{HeaderName, HeaderValue, Method, Request, StatusCode, header};
+use hyper::body::Incoming;
 use serde_json::json;
+use tonic::Status;
 
 use crate::{
     edge::{
+        Reply,
         answer::{self, Answer, JSON, TEXT},
         plain::version,
     },
@@ -17,6 +20,14 @@ use crate::{
 
 const PROMOTE: &str = "/members/promote/";
 const CLUSTER_ID: HeaderName = HeaderName::from_static("x-etcd-cluster-id");
+
+/// Answers one call of another member.
+pub(crate) async fn call(request: Request<Incoming>, handle: &Handle) -> Reply {
+    match handle.shared.peers.get() {
+        Some(peers) => peers.answer(request).await,
+        None => Status::unavailable("the member is starting, or alone").into_http(),
+    }
+}
 
 /// Answers one request.
 pub(crate) fn answer<B>(request: &Request<B>, handle: &Handle) -> Answer {

@@ -21,6 +21,7 @@ use crate::{
     identity::Ids,
     leadership::Leadership,
     metrics::Metrics,
+    peers::Peers,
     rpc_error::RpcError,
     snapshot::SNAPSHOTS_MAX,
     views::LONG_READS_MAX,
@@ -53,6 +54,8 @@ pub(crate) struct Shared {
     pub(crate) write_back_at_end: AtomicBool,
     /// What clients are told to use, known once the listener is bound.
     pub(crate) client_urls: OnceLock<Vec<String>>,
+    /// The links to other members, once there are any.
+    pub(crate) peers: OnceLock<Peers>,
     /// The places of snapshots under way.
     pub(crate) snapshots: Arc<Semaphore>,
     /// The turns of long reads.
@@ -90,6 +93,7 @@ impl Shared {
             stop: CancellationToken::new(),
             write_back_at_end: AtomicBool::new(false),
             client_urls: OnceLock::new(),
+            peers: OnceLock::new(),
             snapshots: Arc::new(Semaphore::new(SNAPSHOTS_MAX)),
             long_reads: Semaphore::new(LONG_READS_MAX),
         }

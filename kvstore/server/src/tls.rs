@@ -7,6 +7,7 @@
 //! connections, because nobody knows any more who is revoked.
 
 mod auto;
+mod client;
 mod load;
 mod suites;
 mod verify;
@@ -21,6 +22,11 @@ use std::{
 
 use rustls::{ServerConfig, ServerConnection};
 
+#[allow(
+    unused_imports,
+    reason = "who dials comes with the links between members"
+)]
+pub(crate) use self::client::{ClientTls, Trust};
 pub(crate) use self::{auto::ensure_files, suites::check as check_cipher_suites};
 use crate::config::{StartError, TlsFiles, TlsRules};
 

@@ -6,6 +6,7 @@ use std::{
 };
 
 use http::{HeaderValue, Method, Request, StatusCode, header};
+use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
 
 use super::{
@@ -36,6 +37,10 @@ pub(super) async fn route(mut request: Request<Incoming>, visit: Visit, edge: Ar
                 StatusCode::UNSUPPORTED_MEDIA_TYPE,
                 "invalid gRPC request content-type; plain HTTP is at --listen-client-http-urls",
             );
+        }
+        Door::Peers if is_grpc => {
+            let reply = peer::call(request, &edge.handle).await;
+            return reply.map(|body| answer::Body::Stream(body.map_err(Into::into).boxed_unsync()));
         }
         Door::Peers => return peer::answer(&request, &edge.handle),
         // Scraped from inside, and without names of its own to check (etcd: only

@@ -18,8 +18,12 @@ pub(crate) const KIND: HeaderValue =
 
 /// Counters whose name is not the registry's for a counter, or whose value is read
 /// from elsewhere. They are gauges there.
-const COUNTERS: [&str; 4] = [
+const COUNTERS: [&str; 8] = [
     "etcd_debugging_mvcc_db_compaction_keys_total",
+    "etcd_network_snapshot_receive_failures",
+    "etcd_network_snapshot_receive_success",
+    "etcd_network_snapshot_send_failures",
+    "etcd_network_snapshot_send_success",
     "etcd_server_health_failures",
     "etcd_server_health_success",
     "process_cpu_seconds_total",

@@ -83,11 +83,11 @@ pub(super) fn check_pair(cert: &Path, key_file: &Path) -> Result<(), String> {
         .map_err(|error| failed(cert, &error))
 }
 
-fn key(path: &Path) -> Result<PrivateKeyDer<'static>, String> {
+pub(super) fn key(path: &Path) -> Result<PrivateKeyDer<'static>, String> {
     PrivateKeyDer::from_pem_file(path).map_err(|error| failed(path, &error))
 }
 
-fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
+pub(super) fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
     let found = CertificateDer::pem_file_iter(path).map_err(|error| failed(path, &error))?;
     let found: Result<Vec<_>, _> = found.collect();
     let found = found.map_err(|error| failed(path, &error))?;
@@ -123,6 +123,6 @@ fn revoked(path: &Path) -> Result<BTreeSet<Vec<u8>>, String> {
     Ok(serials)
 }
 
-fn failed(path: &Path, error: &dyn Display) -> String {
+pub(super) fn failed(path: &Path, error: &dyn Display) -> String {
     format!("{}: {error}", path.display())
 }
