@@ -30,6 +30,14 @@ pub enum CodecError {
     /// The entry is of a kind this version does not know.
     #[error("unknown entry kind {0}")]
     Kind(u8),
+    /// A part has a value that cannot be.
+    #[error("{0} out of range")]
+    Value(&'static str),
+}
+
+impl LogEntry {
+    /// Bytes of an entry before its data.
+    pub(crate) const HEAD_BYTES: u64 = ENTRY_HEAD as u64;
 }
 
 /// Appends the bytes of `entry` to `out`.

@@ -1,23 +1,23 @@
-//! The member itself: raft's `RawNode` and the order of obligations around it.
+//! The member itself: raft's `RawNode` and what it is asked.
 
-use std::{collections::VecDeque, mem, time::Duration};
+use std::{collections::VecDeque, time::Duration};
 
-use bytes::Bytes;
 use raft::{
-    Error as RaftError, RawNode, ReadOnlyOption, Ready, StateRole,
+    RawNode, ReadOnlyOption, StateRole,
     eraftpb::{Entry, Message, MessageType},
 };
-use thiserror::Error;
 
 use crate::{
-    entry::{HardState, LogEntry},
+    change::WaitingChange,
+    conf::ConfState,
+    entry::LogEntry,
+    input::{Config, Input, MemberError, Proposal},
     log::{LogView, Recovered},
-    reads::{ReadId, Reads},
+    output::{Output, Refusal, Role, Standing},
+    reads::Reads,
+    ready::{APPLY_BYTES_MAX, Unreported},
     rng::Rng,
 };
-
-/// A message between members; the caller carries it as bytes in its own frames.
-pub type PeerMessage = Message;
 
 /// Most bytes of proposals appended but not yet committed. Beyond it proposals
 /// are refused with [`Refusal::TooMany`].
@@ -29,179 +29,51 @@ const MESSAGE_BYTES_MAX: u64 = 1 << 20;
 /// Most messages under way to one peer; then raft waits for an answer.
 const MESSAGES_IN_FLIGHT_MAX: usize = 256;
 
-/// Most bytes of committed entries handed out at once, so that one turn of
-/// applying stays short. The rest follows in the same step.
-const APPLY_BYTES_MAX: u64 = 16 << 20;
+/// Most bytes of entries in memory for the sake of peers that lag. Beyond it the
+/// oldest applied ones go, and a peer that needs them is sent a snapshot.
+const CATCH_UP_BYTES_MAX: u64 = 128 << 20;
 
-/// Says how a member behaves.
-#[derive(Clone, Debug)]
-pub struct Config {
-    /// This member; not zero.
-    pub id: u64,
-    /// All voting members, this one included.
-    pub voters: Vec<u64>,
-    /// Differs between two starts of the same member; part of read contexts.
-    pub boot_id: u64,
-    /// Highest index the state machine holds on disk.
-    pub applied: u64,
-    /// Ticks without a leader until an election, at least.
-    pub election_ticks: usize,
-    /// Ticks between two heartbeats of a leader.
-    pub heartbeat_ticks: usize,
-    /// Whether it asks before it stands for election, so that a member that was cut
-    /// off does not disturb the others.
-    pub pre_vote: bool,
-    /// Seed of the election timeouts.
-    pub seed: u64,
-    /// After how long an unanswered read is asked again, with a fresh context.
-    pub read_retry: Duration,
-    /// Applied entries kept in memory for peers that lag. A lone voter keeps none.
-    pub catch_up_entries: u64,
-}
-
-/// Something a client wants in the log. The caller makes the id unique.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Proposal {
-    /// Names it in [`Output::Refused`].
-    pub id: u64,
-    /// What will be in [`LogEntry::data`]; not empty.
-    pub data: Bytes,
-}
-
-/// What can happen to a member.
-#[derive(Debug)]
-pub enum Input {
-    /// One tick of time passed.
-    Tick,
-    /// A leader is wanted now, without waiting for an election timeout.
-    Campaign,
-    /// Clients want these in the log, in this order.
-    Propose(Vec<Proposal>),
-    /// A client wants to read everything acknowledged before now.
-    Read(ReadId),
-    /// A peer sent a message.
-    Peer(Box<PeerMessage>),
-    /// A message to this peer was lost.
-    Unreachable(u64),
-    /// The [`Persist`] of this number and all before it are on disk.
-    Persisted(u64),
-    /// The state machine's own storage holds everything up to this index.
-    Covered(u64),
-}
-
-/// What the caller must do, in order.
-#[derive(Debug)]
-pub enum Output {
-    /// Sends these messages, at once; losing one is allowed.
-    Send(Vec<PeerMessage>),
-    /// Writes this to the log and reports [`Input::Persisted`] when it is there.
-    Persist(Persist),
-    /// Applies these entries to the state machine.
-    Apply(Vec<LogEntry>),
-    /// Answers these reads from the state machine as it is now.
-    ReadReady(Vec<ReadId>),
-    /// Tells these readers to try again: leadership moved, or too many wait.
-    ReadRefused(Vec<ReadId>),
-    /// Tells these proposers that nothing was appended.
-    Refused {
-        /// The proposals.
-        ids: Vec<u64>,
-        /// Why.
-        reason: Refusal,
-    },
-    /// Term, role or leader changed; whoever waits for a proposal of an earlier
-    /// leadership must be told that its outcome is unknown.
-    Standing(Standing),
-}
-
-/// One write to the log.
-#[derive(Debug)]
-pub struct Persist {
-    /// Ascending; names the write in [`Input::Persisted`].
-    pub number: u64,
-    /// The new hard state, if it changed. To be written before the entries.
-    pub hard_state: Option<HardState>,
-    /// New entries; they replace all entries from the first one's index on.
-    pub entries: Vec<LogEntry>,
-    /// Whether the write must be synced. Otherwise only a commit index changed,
-    /// which may be lost.
-    pub must_sync: bool,
-    /// Whether the member waits to be told.
-    pub report: bool,
-}
-
-/// Why a proposal was not appended.
+/// Whether the member has found itself removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Refusal {
-    /// This member does not lead.
-    NotLeader,
-    /// Too much is appended but not committed.
-    TooMany,
-}
-
-/// What a member is at the moment.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Role {
-    /// Follows a leader, or waits for one.
-    Follower,
-    /// Stands for election.
-    Candidate,
-    /// Leads.
-    Leader,
-}
-
-/// Where a member stands.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Standing {
-    /// Its term.
-    pub term: u64,
-    /// Its role.
-    pub role: Role,
-    /// The leader it knows; zero is none.
-    pub leader: u64,
-}
-
-/// Says why a member cannot be.
-#[derive(Debug, Error)]
-pub enum MemberError {
-    /// The log ends before what the state machine already holds: synced data
-    /// was lost, and voting with it would break the cluster.
-    #[error("log ends at index {last} but index {applied} was already applied: its tail is lost")]
-    TailLost {
-        /// Last index of the log.
-        last: u64,
-        /// Highest index the state machine holds.
-        applied: u64,
-    },
-    /// The log begins after the first entry the state machine needs.
-    #[error("log begins at index {first} but the state machine needs {needed}")]
-    HeadLost {
-        /// First index of the log.
-        first: u64,
-        /// First index needed.
-        needed: u64,
-    },
-    /// raft refuses the configuration.
-    #[error("raft: {0}")]
-    Raft(#[from] RaftError),
+pub(crate) enum Removal {
+    /// It has not.
+    None,
+    /// It has, and the caller does not know yet.
+    ToSay,
+    /// It has, and the caller knows.
+    Said,
 }
 
 /// One member of the replicated store.
 ///
 /// Invariants:
-/// - `applied` is the index of the last entry handed out by [`Output::Apply`].
+/// - `applied` is the index of the last entry handed out by [`Output::Apply`], or of
+///   the snapshot installed since;
+/// - `committed` holds what raft gave out of the entries after it, without a gap;
 /// - `unreported` is ascending and holds the numbers of writes not yet reported.
 pub struct Member {
-    raw: RawNode<LogView>,
-    config: Config,
-    rng: Rng,
-    reads: Reads,
-    standing: Standing,
-    applied: u64,
+    pub(crate) raw: RawNode<LogView>,
+    pub(crate) config: Config,
+    pub(crate) rng: Rng,
+    pub(crate) reads: Reads,
+    pub(crate) standing: Standing,
+    pub(crate) applied: u64,
+    /// Committed, and to be applied in this step or one of the next. Bounded by the
+    /// log in memory, which shares their bytes.
+    pub(crate) committed: VecDeque<LogEntry>,
     /// The election timeout last drawn from `rng`.
-    timeout: Option<usize>,
+    pub(crate) timeout: Option<usize>,
     /// Writes under way, and the messages that wait for them.
-    unreported: VecDeque<(u64, Vec<PeerMessage>)>,
+    pub(crate) unreported: VecDeque<Unreported>,
+    /// The latest term known to be on disk.
+    pub(crate) durable_term: u64,
+    /// The write of a snapshot that is under way.
+    pub(crate) installing: Option<u64>,
+    /// Membership changes that wait for the one before.
+    pub(crate) changes: VecDeque<WaitingChange>,
+    /// Whether [`Member::apply_change`] was called since the last step.
+    pub(crate) conf_changed: bool,
+    pub(crate) removal: Removal,
 }
 
 impl Member {
@@ -225,21 +97,28 @@ impl Member {
         let commit = recovered.hard_state.commit.clamp(config.applied, last);
         recovered.hard_state.commit = commit;
         let applied = config.applied;
-        let log = LogView::new(recovered, config.voters.clone());
+        let durable_term = recovered.hard_state.term;
+        let log = LogView::new(recovered, config.conf_state.clone(), applied);
         let logger = slog::Logger::root(slog::Discard, slog::o!());
         let raw = RawNode::new(&raft_config(&config), log, &logger)?;
         let mut member = Self {
             rng: Rng::new(config.seed),
             raw,
-            reads: Reads::default(),
+            reads: Reads::new(config.boot_id),
             standing: Standing {
                 term: 0,
                 role: Role::Follower,
                 leader: 0,
             },
             applied,
+            committed: VecDeque::new(),
             timeout: None,
             unreported: VecDeque::new(),
+            durable_term,
+            installing: None,
+            changes: VecDeque::new(),
+            conf_changed: false,
+            removal: Removal::None,
             config,
         };
         member.standing = member.look();
@@ -249,29 +128,40 @@ impl Member {
 
     /// Takes one input; `now` is the time since some fixed moment.
     ///
-    /// All outputs of the step before must have been carried out.
+    /// All outputs of the step before must have been carried out, and
+    /// [`Member::apply_change`] called for the changes among its entries.
     pub fn step(&mut self, input: Input, now: Duration) -> Vec<Output> {
         let mut outputs = Vec::new();
         // Told only now, because only now it is sure to be true.
-        if self.applied > self.raw.raft.raft_log.applied {
-            self.raw.advance_apply_to(self.applied);
-        }
+        self.tell_applied();
         match input {
-            Input::Tick => self.tick(now),
-            Input::Campaign => self.tolerate(|raw| raw.campaign()),
+            Input::Tick => self.tick(now, &mut outputs),
+            Input::Turn => {}
+            Input::Campaign => self.campaign(),
             Input::Propose(proposals) => self.propose(proposals, &mut outputs),
-            Input::Read(id) => {
-                if !self.reads.arrive(id) {
-                    outputs.push(Output::ReadRefused(vec![id]));
-                }
-            }
-            Input::Peer(message) => self.tolerate(|raw| raw.step(*message)),
+            Input::ProposeChange {
+                id,
+                change,
+                context,
+            } => self.queue_change(id, change, &context, &mut outputs),
+            Input::Read(id) => self.read(id, now, &mut outputs),
+            Input::ReadFor { peer, attempt } => self.read_for(peer, attempt, &mut outputs),
+            Input::ReadAnswer { attempt, index } => self.read_answered(attempt, index),
+            Input::Peer(message) => self.receive(*message, &mut outputs),
             Input::Unreachable(peer) => self.raw.report_unreachable(peer),
+            Input::SnapshotSent { peer, ok } => self.snapshot_sent(peer, ok),
+            Input::Transfer(to) => self.transfer(to),
             Input::Persisted(number) => self.persisted(number, &mut outputs),
             Input::Covered(index) => self.covered(index),
         }
         self.settle(now, &mut outputs);
         outputs
+    }
+
+    /// Returns whether there is more to do at once, for which nobody will call:
+    /// the caller takes another step soon, with [`Input::Turn`] if it has no other.
+    pub fn wants_turn(&self) -> bool {
+        self.conf_changed || !self.committed.is_empty() || self.raw.has_ready()
     }
 
     /// Returns where this member stands.
@@ -284,15 +174,26 @@ impl Member {
         self.raw.raft.raft_log.committed
     }
 
+    /// Returns the index of the last entry handed out to be applied.
+    pub fn applied_index(&self) -> u64 {
+        self.applied
+    }
+
     /// Returns the index of the last entry appended.
     pub fn last_index(&self) -> u64 {
         self.raw.raft.raft_log.last_index()
     }
 
-    /// Returns whether a read would be answered in the same step.
+    /// Returns the membership as of the entries applied.
+    pub fn conf_state(&self) -> &ConfState {
+        self.raw.store().conf_state()
+    }
+
+    /// Returns whether this member leads as the only voter, so that a read would be
+    /// answered in the same step.
     pub fn leads_alone(&self) -> bool {
         self.standing.role == Role::Leader
-            && self.config.voters.len() == 1
+            && self.raw.raft.prs().is_singleton()
             && self.raw.raft.commit_to_current_term()
             && self.applied == self.commit_index()
     }
@@ -302,11 +203,27 @@ impl Member {
         self.raw.store().len()
     }
 
-    fn tick(&mut self, now: Duration) {
-        self.raw.tick();
-        if let Some(limit) = now.checked_sub(self.config.read_retry) {
-            self.reads.reopen(Some(limit));
+    fn tick(&mut self, now: Duration, outputs: &mut Vec<Output>) {
+        if self.standing.role == Role::Leader || self.may_campaign() {
+            self.raw.tick();
         }
+        self.tick_reads(now, outputs);
+    }
+
+    fn campaign(&mut self) {
+        if self.may_campaign() {
+            self.tolerate(|raw| raw.campaign());
+        }
+    }
+
+    /// Returns whether raft can be let into an election without a panic: it looks
+    /// at the entries after those applied, which a snapshot being installed
+    /// replaced, and a lone voter wins at once, which it may only with its whole log
+    /// on disk (raft.rs, `hup` and `become_leader`).
+    pub(crate) fn may_campaign(&self) -> bool {
+        let log = &self.raw.raft.raft_log;
+        let on_disk = log.persisted == log.last_index();
+        self.installing.is_none() && (on_disk || !self.raw.raft.prs().is_singleton())
     }
 
     fn propose(&mut self, proposals: Vec<Proposal>, outputs: &mut Vec<Output>) {
@@ -326,133 +243,46 @@ impl Member {
                 ..Entry::default()
             });
         }
+        if let Some(reason) = self.append(entries) {
+            outputs.push(Output::Refused { ids, reason });
+        }
+    }
+
+    /// Appends to the log as its leader, or says why not.
+    pub(crate) fn append(&mut self, entries: Vec<Entry>) -> Option<Refusal> {
         // On a follower raft would forward the proposal without any answer.
         if self.raw.raft.state != StateRole::Leader {
-            outputs.push(Output::Refused {
-                ids,
-                reason: Refusal::NotLeader,
-            });
-            return;
+            return Some(Refusal::NotLeader);
+        }
+        if self.raw.raft.lead_transferee.is_some() {
+            return Some(Refusal::Transferring);
         }
         let mut message = Message::default();
         message.set_msg_type(MessageType::MsgPropose);
         message.from = self.config.id;
         message.set_entries(entries.into());
-        if self.raw.step(message).is_err() {
-            outputs.push(Output::Refused {
-                ids,
-                reason: Refusal::TooMany,
-            });
-        }
+        self.raw.step(message).err().map(|_| Refusal::TooMany)
     }
 
-    fn persisted(&mut self, number: u64, outputs: &mut Vec<Output>) {
-        self.raw.on_persist_ready(number);
-        let mut messages = Vec::new();
-        while let Some((first, _)) = self.unreported.front()
-            && *first <= number
-        {
-            let (_, mut waiting) = self.unreported.pop_front().expect("front was just seen");
-            messages.append(&mut waiting);
-        }
-        if !messages.is_empty() {
-            outputs.push(Output::Send(messages));
-        }
-    }
-
+    /// Lets go of entries in memory that the state machine holds on disk and no
+    /// peer is likely to need.
     fn covered(&mut self, index: u64) {
-        let keep = if self.config.voters.len() == 1 {
-            0
-        } else {
-            self.config.catch_up_entries
-        };
-        let index = index.min(self.applied).saturating_sub(keep);
-        self.raw.mut_store().release(index);
-    }
-
-    /// Carries raft's answers out until it has none left.
-    fn settle(&mut self, now: Duration, outputs: &mut Vec<Output>) {
-        self.reseed();
-        self.change_standing(outputs);
-        self.ask_reads(now);
-        loop {
-            self.take_read_states();
-            if !self.raw.has_ready() {
-                break;
-            }
-            let ready = self.raw.ready();
-            self.carry_out(ready, outputs);
-            self.change_standing(outputs);
-            self.ask_reads(now);
-        }
-        let ready = self.reads.take_ready(self.applied);
-        if !ready.is_empty() {
-            outputs.push(Output::ReadReady(ready));
-        }
-    }
-
-    fn carry_out(&mut self, mut ready: Ready, outputs: &mut Vec<Output>) {
-        let messages = ready.take_messages();
-        if !messages.is_empty() {
-            outputs.push(Output::Send(messages));
-        }
-        assert!(ready.snapshot().is_empty(), "no member sends snapshots yet");
-        let number = ready.number();
-        let hard_state = ready.hs().map(HardState::from);
-        let entries: Vec<LogEntry> = ready.entries().iter().map(LogEntry::from).collect();
-        let after = ready.take_persisted_messages();
-        let committed: Vec<LogEntry> = ready
-            .take_committed_entries()
-            .iter()
-            .map(LogEntry::from)
-            .collect();
-        let must_sync = ready.must_sync();
-        self.raw.mut_store().append(ready.entries());
-        self.raw.advance_append_async(ready);
-
-        if hard_state.is_some() || !entries.is_empty() {
-            let report = must_sync || !after.is_empty();
-            if report {
-                self.unreported.push_back((number, after));
-            }
-            outputs.push(Output::Persist(Persist {
-                number,
-                hard_state,
-                entries,
-                must_sync,
-                report,
-            }));
-        } else if let Some((_, waiting)) = self.unreported.back_mut() {
-            waiting.extend(after);
-        } else if !after.is_empty() {
-            outputs.push(Output::Send(after));
-        }
-        if let Some(last) = committed.last() {
-            self.applied = last.index;
-            outputs.push(Output::Apply(committed));
-        }
-    }
-
-    /// Announces a change of term, role or leader, and drops the reads whose
-    /// answer could now come from a leadership that is over.
-    fn change_standing(&mut self, outputs: &mut Vec<Output>) {
-        let standing = self.look();
-        if standing == self.standing {
+        let covered = index.min(self.applied);
+        if self.conf_state().is_lone(self.config.id) {
+            self.raw.mut_store().release(covered);
             return;
         }
-        self.standing = standing;
-        outputs.push(Output::Standing(standing));
-        if standing.role == Role::Leader {
-            self.reads.reopen(None);
-            return;
-        }
-        let refused = self.reads.take_unanswered();
-        if !refused.is_empty() {
-            outputs.push(Output::ReadRefused(refused));
-        }
+        let keep_from = covered.saturating_sub(self.config.catch_up_entries);
+        // Whoever is being sent a snapshot goes on from its index.
+        let keep_from = self
+            .snapshot_floor()
+            .map_or(keep_from, |floor| floor.min(keep_from));
+        let log = self.raw.mut_store();
+        log.release(keep_from);
+        log.release_bytes(covered, CATCH_UP_BYTES_MAX);
     }
 
-    fn look(&self) -> Standing {
+    pub(crate) fn look(&self) -> Standing {
         let role = match self.raw.raft.state {
             StateRole::Leader => Role::Leader,
             StateRole::Candidate | StateRole::PreCandidate => Role::Candidate,
@@ -465,43 +295,8 @@ impl Member {
         }
     }
 
-    /// Asks raft for one index on behalf of every read that arrived. A leader
-    /// that has committed nothing in its term yet would drop the question.
-    fn ask_reads(&mut self, now: Duration) {
-        let leads = self.standing.role == Role::Leader;
-        if !self.reads.has_unasked() || !leads || !self.raw.raft.commit_to_current_term() {
-            return;
-        }
-        if let Some(attempt) = self.reads.open(now) {
-            self.raw.read_index(self.context(attempt));
-        }
-    }
-
-    /// Makes a context no other attempt of any member ever had.
-    fn context(&self, attempt: u64) -> Vec<u8> {
-        let parts = [
-            self.config.id,
-            self.config.boot_id,
-            self.standing.term,
-            attempt,
-        ];
-        parts.iter().flat_map(|part| part.to_le_bytes()).collect()
-    }
-
-    fn take_read_states(&mut self) {
-        for state in mem::take(&mut self.raw.raft.read_states) {
-            let Some((head, attempt)) = state.request_ctx.split_last_chunk::<8>() else {
-                continue;
-            };
-            let attempt = u64::from_le_bytes(*attempt);
-            if self.context(attempt).starts_with(head) {
-                self.reads.confirm(attempt, state.index);
-            }
-        }
-    }
-
     /// Replaces the election timeout raft drew from the thread's random source.
-    fn reseed(&mut self) {
+    pub(crate) fn reseed(&mut self) {
         let standing = self.look();
         let changed = (standing.term, standing.role) != (self.standing.term, self.standing.role);
         let drawn = self.raw.raft.randomized_election_timeout();
@@ -514,7 +309,10 @@ impl Member {
     }
 
     /// Calls into raft where an error means only that the input was of no use.
-    fn tolerate(&mut self, call: impl FnOnce(&mut RawNode<LogView>) -> raft::Result<()>) {
+    pub(crate) fn tolerate(
+        &mut self,
+        call: impl FnOnce(&mut RawNode<LogView>) -> raft::Result<()>,
+    ) {
         // StepPeerNotFound, a vote too late, a campaign of a removed member: raft
         // leaves its state as it was.
         let _ignored = call(&mut self.raw);

@@ -1,7 +1,9 @@
 //! The log's own types: what is written to disk and what is applied.
 //!
 //! They mirror raft's protobuf types without being them, so that no third
-//! party's encoding is in a file.
+//! party's encoding is in a file. A membership change travels in raft's `context`,
+//! in our own bytes (module `change`); raft reads nothing of its own form but
+//! whether it is empty.
 
 use bytes::Bytes;
 use raft::eraftpb;
@@ -13,7 +15,8 @@ pub enum EntryKind {
     Normal,
     /// Carries a membership change in raft's first form.
     ConfChange,
-    /// Carries a membership change in raft's second form (joint consensus).
+    /// Carries a membership change ([`decode_change`](crate::decode_change)), or
+    /// nothing: the end of a joint configuration.
     ConfChangeV2,
 }
 
@@ -41,6 +44,24 @@ pub struct HardState {
     pub commit: u64,
 }
 
+/// What raft is shown of a membership change: its encoding of one change of nobody.
+const CHANGE_MARK: Bytes = Bytes::from_static(&[0x12, 0x00]);
+
+/// Bytes an entry takes in memory beside its data, about.
+const ENTRY_OVERHEAD: u64 = 32;
+
+impl LogEntry {
+    /// Returns about how many bytes it takes.
+    pub(crate) fn size(&self) -> u64 {
+        self.data.len() as u64 + ENTRY_OVERHEAD
+    }
+}
+
+/// Returns about how many bytes an entry of raft takes.
+pub(crate) fn raft_entry_size(entry: &eraftpb::Entry) -> u64 {
+    (entry.data.len() + entry.context.len()) as u64 + ENTRY_OVERHEAD
+}
+
 impl From<&eraftpb::Entry> for LogEntry {
     fn from(entry: &eraftpb::Entry) -> Self {
         let kind = match entry.get_entry_type() {
@@ -52,7 +73,10 @@ impl From<&eraftpb::Entry> for LogEntry {
             term: entry.term,
             index: entry.index,
             kind,
-            data: entry.data.clone(),
+            data: match kind {
+                EntryKind::ConfChangeV2 => entry.context.clone(),
+                EntryKind::Normal | EntryKind::ConfChange => entry.data.clone(),
+            },
         }
     }
 }
@@ -68,7 +92,12 @@ impl From<LogEntry> for eraftpb::Entry {
         out.set_entry_type(kind);
         out.term = entry.term;
         out.index = entry.index;
-        out.data = entry.data;
+        if entry.kind == EntryKind::ConfChangeV2 && !entry.data.is_empty() {
+            out.data = CHANGE_MARK;
+            out.context = entry.data;
+        } else {
+            out.data = entry.data;
+        }
         out
     }
 }

@@ -11,11 +11,18 @@ use std::collections::VecDeque;
 
 use raft::{
     Error as RaftError, GetEntriesContext, RaftState, Result as RaftResult, Storage, StorageError,
-    eraftpb::{ConfState, Entry, HardState as RaftHardState, Snapshot},
-    util::limit_size,
+    eraftpb::{Entry, HardState as RaftHardState, Snapshot},
 };
 
-use crate::entry::{HardState, LogEntry};
+use crate::{
+    conf::ConfState,
+    entry::{HardState, LogEntry, raft_entry_size},
+    snapshot::SnapshotMeta,
+};
+
+/// Most entries given out at once where raft limits their bytes: a message or a
+/// batch to apply of many small ones stays short too.
+const ENTRIES_GIVEN_MAX: usize = 2_048;
 
 /// What the disk remembered: the start of a member.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -37,28 +44,69 @@ impl Recovered {
             .last()
             .map_or(self.base_index, |entry| entry.index)
     }
+
+    /// Returns whether the log goes on from a snapshot: it holds the snapshot's last
+    /// entry, or begins right behind it. A log for which this is not so is void
+    /// (what [`Persist::snapshot`](crate::Persist) asked for was not finished).
+    pub fn goes_on_from(&self, index: u64, term: u64) -> bool {
+        if index == self.base_index {
+            return term == self.base_term;
+        }
+        let at = |first: &LogEntry| usize::try_from(index.checked_sub(first.index)?).ok();
+        let found = self.entries.first().and_then(at);
+        found
+            .and_then(|at| self.entries.get(at))
+            .is_some_and(|entry| entry.term == term)
+    }
 }
 
 #[derive(Debug)]
 pub(crate) struct LogView {
     hard_state: RaftHardState,
+    /// As of `applied`, and so is everything a snapshot says.
     conf_state: ConfState,
+    applied: u64,
     base_index: u64,
     base_term: u64,
     entries: VecDeque<Entry>,
+    /// Bytes of all entries, about.
+    bytes: u64,
 }
 
 impl LogView {
-    pub(crate) fn new(recovered: Recovered, voters: Vec<u64>) -> Self {
-        let mut conf_state = ConfState::default();
-        conf_state.set_voters(voters);
+    pub(crate) fn new(recovered: Recovered, conf_state: ConfState, applied: u64) -> Self {
+        let entries: VecDeque<Entry> = recovered.entries.into_iter().map(Entry::from).collect();
         Self {
             hard_state: recovered.hard_state.into(),
             conf_state,
+            applied,
             base_index: recovered.base_index,
             base_term: recovered.base_term,
-            entries: recovered.entries.into_iter().map(Entry::from).collect(),
+            bytes: entries.iter().map(raft_entry_size).sum(),
+            entries,
         }
+    }
+
+    pub(crate) fn conf_state(&self) -> &ConfState {
+        &self.conf_state
+    }
+
+    pub(crate) fn set_conf_state(&mut self, conf_state: ConfState) {
+        self.conf_state = conf_state;
+    }
+
+    pub(crate) fn set_applied(&mut self, applied: u64) {
+        self.applied = applied;
+    }
+
+    /// Begins anew behind a snapshot.
+    pub(crate) fn reset(&mut self, meta: &SnapshotMeta) {
+        self.entries.clear();
+        self.bytes = 0;
+        self.base_index = meta.index;
+        self.base_term = meta.term;
+        self.applied = meta.index;
+        self.conf_state = meta.conf_state.clone();
     }
 
     /// Appends `entries`, replacing whatever conflicts with them.
@@ -71,7 +119,10 @@ impl LogView {
         let keep = first.index - self.base_index - 1;
         let keep = usize::try_from(keep).unwrap_or(usize::MAX);
         assert!(keep <= self.entries.len(), "raft leaves a gap in the log");
-        self.entries.truncate(keep);
+        for gone in self.entries.drain(keep..) {
+            self.bytes -= raft_entry_size(&gone);
+        }
+        self.bytes += entries.iter().map(raft_entry_size).sum::<u64>();
         self.entries.extend(entries.iter().cloned());
     }
 
@@ -81,9 +132,25 @@ impl LogView {
             if first.index > index {
                 break;
             }
+            self.pop_first();
+        }
+    }
+
+    /// Forgets entries up to `index`, oldest first, until all take at most `bytes`.
+    pub(crate) fn release_bytes(&mut self, index: u64, bytes: u64) {
+        while self.bytes > bytes
+            && let Some(first) = self.entries.front()
+            && first.index <= index
+        {
+            self.pop_first();
+        }
+    }
+
+    fn pop_first(&mut self) {
+        if let Some(first) = self.entries.pop_front() {
             self.base_index = first.index;
             self.base_term = first.term;
-            self.entries.pop_front();
+            self.bytes -= raft_entry_size(&first);
         }
     }
 
@@ -107,7 +174,7 @@ impl Storage for LogView {
     fn initial_state(&self) -> RaftResult<RaftState> {
         Ok(RaftState::new(
             self.hard_state.clone(),
-            self.conf_state.clone(),
+            self.conf_state.clone().into(),
         ))
     }
 
@@ -124,10 +191,19 @@ impl Storage for LogView {
         if high > self.last() + 1 {
             return Err(RaftError::Store(StorageError::Unavailable));
         }
-        let mut found: Vec<Entry> = (low..high)
-            .filter_map(|index| self.at(index).cloned())
-            .collect();
-        limit_size(&mut found, max_size.into());
+        // Without a limit raft looks for something among all of them.
+        let max_size = max_size.into().filter(|max| *max != raft::NO_LIMIT);
+        let (bytes_max, count_max) =
+            max_size.map_or((u64::MAX, usize::MAX), |max| (max, ENTRIES_GIVEN_MAX));
+        let mut found = Vec::new();
+        let mut bytes = 0;
+        for entry in (low..high).map_while(|index| self.at(index)) {
+            bytes += raft_entry_size(entry);
+            if !found.is_empty() && (bytes > bytes_max || found.len() >= count_max) {
+                break;
+            }
+            found.push(entry.clone());
+        }
         Ok(found)
     }
 
@@ -153,10 +229,21 @@ impl Storage for LogView {
     }
 
     fn snapshot(&self, _request_index: u64, _to: u64) -> RaftResult<Snapshot> {
-        // Asked for only by a leader with a follower that fell behind; streaming
-        // snapshots come with the three-member store.
-        Err(RaftError::Store(
-            StorageError::SnapshotTemporarilyUnavailable,
-        ))
+        // Only what it would be: the caller makes it, from the state machine as it is
+        // by then. Nothing applied is nothing to send.
+        let term = self.term(self.applied);
+        let (Ok(term), true) = (term, self.applied > 0) else {
+            return Err(RaftError::Store(
+                StorageError::SnapshotTemporarilyUnavailable,
+            ));
+        };
+        let meta = SnapshotMeta {
+            index: self.applied,
+            term,
+            conf_state: self.conf_state.clone(),
+        };
+        let mut snapshot = Snapshot::default();
+        snapshot.set_metadata(meta.into());
+        Ok(snapshot)
     }
 }

@@ -6,8 +6,8 @@ use bytes::Bytes;
 use raft::eraftpb::MessageType;
 
 use crate::{
-    Config, EntryKind, HardState, Input, LogEntry, Member, MemberError, Output, PeerMessage,
-    Persist, Proposal, ReadId, Recovered, Refusal, Role,
+    ConfState, Config, EntryKind, HardState, Input, LogEntry, Member, MemberError, Output,
+    PeerMessage, Persist, Proposal, ReadId, Recovered, Refusal, Role,
 };
 
 const NOW: Duration = Duration::from_secs(1);
@@ -15,7 +15,7 @@ const NOW: Duration = Duration::from_secs(1);
 fn config(id: u64, voters: &[u64]) -> Config {
     Config {
         id,
-        voters: voters.to_vec(),
+        conf_state: ConfState::of_voters(voters.iter().copied()),
         boot_id: 7,
         applied: 0,
         election_ticks: 10,
@@ -23,6 +23,7 @@ fn config(id: u64, voters: &[u64]) -> Config {
         pre_vote: true,
         seed: 42 + id,
         read_retry: Duration::from_millis(500),
+        read_timeout: Duration::from_secs(7),
         catch_up_entries: 10,
     }
 }

@@ -31,6 +31,7 @@ pub(crate) use self::background::Background;
 use crate::{
     auth::SimpleTokens,
     config::Config,
+    fatal::fatal,
     metrics::Metrics,
     rpc_error::RpcError,
     threads::{LogJob, RowsJob},
@@ -62,6 +63,12 @@ pub(crate) enum Done {
     },
     /// The rows are durable up to this index.
     RowsDurable(u64),
+}
+
+/// Returns how long a request waits for its answer (etcd: server/config,
+/// `ReqTimeout`).
+pub(crate) fn request_timeout(config: &Config) -> Duration {
+    Duration::from_secs(5) + 2 * config.election_timeout
 }
 
 /// One member's whole state.
@@ -125,8 +132,7 @@ impl Core {
             auth_on: parts.auth_on,
             metrics: parts.metrics,
             election_timeout: config.election_timeout,
-            // etcd: server/config, ReqTimeout.
-            request_timeout: Duration::from_secs(5) + 2 * config.election_timeout,
+            request_timeout: request_timeout(config),
             warning_apply_duration: config.warning_apply_duration,
         }
     }
@@ -144,6 +150,9 @@ impl Core {
         }
         if let Some(number) = synced {
             self.step(Input::Persisted(number), now);
+        }
+        if self.member.wants_turn() {
+            self.step(Input::Turn, now);
         }
         self.work_in_background(now);
         self.propose_queued(now);
@@ -190,18 +199,33 @@ impl Core {
     fn carry_out(&mut self, outputs: Vec<Output>, now: Duration) {
         for output in outputs {
             match output {
-                // There are no peers yet; a lone voter has nothing to say to anybody.
-                Output::Send(_) => {}
+                // There are no peers yet; a lone voter has nothing to say to anybody,
+                // and nobody asks it or tells it anything.
+                Output::Send(_)
+                | Output::SendSnapshot { .. }
+                | Output::AskLeader { .. }
+                | Output::AnswerRead { .. } => {}
+                Output::Install(_) | Output::Removed | Output::LogLost { .. } => {
+                    fatal(
+                        "member",
+                        &format!("unexpected of a lone member: {output:?}"),
+                    );
+                }
                 Output::Persist(persist) => self.send_log(LogJob::Write(persist)),
                 Output::Apply(entries) => self.apply(entries, now),
                 Output::ReadReady(ids) => self.answer_reads(ids, &Ok(())),
-                Output::ReadRefused(ids) => {
-                    self.answer_reads(ids, &Err(mvcc::Error::LeaderChanged.into()));
+                Output::ReadRefused { ids, reason } => {
+                    let error = match reason {
+                        member::ReadRefusal::TooMany => mvcc::Error::TooManyRequests,
+                        member::ReadRefusal::Timeout => mvcc::Error::Timeout,
+                    };
+                    self.answer_reads(ids, &Err(error.into()));
                 }
                 Output::Refused { ids, reason } => {
                     let error = match reason {
                         member::Refusal::NotLeader => mvcc::Error::NoLeader,
                         member::Refusal::TooMany => mvcc::Error::TooManyRequests,
+                        member::Refusal::Transferring => mvcc::Error::LeaderChanged,
                     };
                     for id in ids {
                         self.answer(id, Err(error.clone().into()));

@@ -15,7 +15,7 @@ use crate::{
     accept,
     auth::{AuthToken, Caller, Jwt},
     config::{Config, StartError},
-    core::{Core, Parts},
+    core::{Core, Parts, request_timeout},
     driver,
     edge::Edge,
     handle::Handle,
@@ -210,7 +210,9 @@ async fn lead(shared: &Shared) {
             return;
         }
         shared.wake.notified().await;
-        driver::take_turn(shared, shared.now());
+        if driver::take_turn(shared, shared.now()) {
+            shared.wake.notify_one();
+        }
     }
 }
 
@@ -426,7 +428,7 @@ fn member_config(shared: &Shared, applied: u64) -> member::Config {
     let ticks = config.election_timeout.as_millis() / config.heartbeat_interval.as_millis().max(1);
     member::Config {
         id: shared.ids.member,
-        voters: vec![shared.ids.member],
+        conf_state: member::ConfState::of_voters([shared.ids.member]),
         boot_id: rand::random(),
         applied,
         election_ticks: usize::try_from(ticks).unwrap_or(10).max(2),
@@ -434,6 +436,7 @@ fn member_config(shared: &Shared, applied: u64) -> member::Config {
         pre_vote: config.pre_vote,
         seed: rand::random(),
         read_retry: config.election_timeout / 2,
+        read_timeout: request_timeout(config),
         catch_up_entries: 5_000,
     }
 }

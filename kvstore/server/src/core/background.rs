@@ -135,7 +135,8 @@ impl Core {
 
     /// Says whether the driver should take another turn soon, unasked.
     pub(crate) fn wants_turn(&self) -> bool {
-        self.background.compact_more && !self.background.writeback_under_way
+        let compacts = self.background.compact_more && !self.background.writeback_under_way;
+        compacts || self.member.wants_turn()
     }
 
     pub(super) fn tick_background(&mut self, now: Duration) {
