@@ -41,6 +41,10 @@ pub(crate) type Reply = http::Response<Body>;
 const STREAM_WINDOW_BYTES: u32 = 1 << 20;
 const CONNECTION_WINDOW_BYTES: u32 = 4 << 20;
 
+/// Bytes of one frame of HTTP/2 between members; its default, and that of clients, is
+/// 16 KiB, each of which costs a write.
+const PEER_FRAME_BYTES: u32 = 1 << 20;
+
 /// How the liveness of other members' connections is kept. They may ping as they
 /// like; the links on them are watched more closely ([`crate::peers`]).
 const PEERS_ALIVE: KeepAlive = KeepAlive {
@@ -102,6 +106,9 @@ where
         .max_concurrent_streams(config.max_concurrent_streams)
         .keep_alive_interval(pings.then_some(keep_alive.interval))
         .keep_alive_timeout(keep_alive.timeout);
+    if visit.door == Door::Peers {
+        builder.http2().max_frame_size(PEER_FRAME_BYTES);
+    }
     let service = service_fn(move |request| {
         let (visit, edge) = (visit.clone(), Arc::clone(&edge));
         async move { Ok::<_, Infallible>(route::route(request, visit, edge).await) }

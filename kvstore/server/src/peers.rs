@@ -28,16 +28,17 @@ mod test;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    error::Error as _,
     fmt, io,
     sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak},
     time::Duration,
 };
 
 use bytes::Bytes;
-use proto::peer as pb;
+use proto::peer::{self as pb, peer_client::PeerClient};
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
-use tonic::{Request, Status};
+use tonic::{Request, Response, Status};
 
 pub(crate) use self::{
     caller::REMOVED, dial::Dialler, meters::Meters, note::Note, queue::Undelivered,
@@ -274,9 +275,12 @@ impl Peers {
 
     /// Asks a peer to renew a lease; returns its time to live.
     pub(crate) async fn lease_renew(&self, to: u64, id: i64) -> Result<i64, Status> {
-        let (mut client, request) = self.inner.call(to, pb::LeaseRenewRequest { id })?;
-        let reply = client.lease_renew(request).await?;
-        Ok(reply.into_inner().ttl)
+        let mut call = self.inner.call(to, pb::LeaseRenewRequest { id })?;
+        let reply = call
+            .over
+            .wait(call.client.lease_renew(call.request))
+            .await?;
+        Ok(reply.ttl)
     }
 
     /// Asks a peer how long a lease has left.
@@ -285,39 +289,37 @@ impl Peers {
         to: u64,
         request: pb::LeaseTimeToLiveRequest,
     ) -> Result<pb::LeaseTimeToLiveReply, Status> {
-        let (mut client, request) = self.inner.call(to, request)?;
-        let reply = client.lease_time_to_live(request).await?;
-        Ok(reply.into_inner())
+        let mut call = self.inner.call(to, request)?;
+        let reply = call.client.lease_time_to_live(call.request);
+        call.over.wait(reply).await
     }
 
     /// Asks a peer for the hash of its keys.
     pub(crate) async fn hash_kv(&self, to: u64, revision: i64) -> Result<pb::HashKvReply, Status> {
-        let (mut client, mut request) = self.inner.call(to, pb::HashKvRequest { revision })?;
-        request.set_timeout(HASH_TIMEOUT);
-        let reply = client.hash_kv(request).await?;
-        Ok(reply.into_inner())
+        let mut call = self.inner.call(to, pb::HashKvRequest { revision })?;
+        call.over.limit = HASH_TIMEOUT;
+        call.over.wait(call.client.hash_kv(call.request)).await
     }
 
     /// Asks a peer for the members.
     pub(crate) async fn members(&self, to: u64) -> Result<pb::MembersReply, Status> {
-        let (mut client, request) = self.inner.call(to, pb::MembersRequest {})?;
-        let reply = client.members(request).await?;
-        Ok(reply.into_inner())
+        let mut call = self.inner.call(to, pb::MembersRequest {})?;
+        call.over.wait(call.client.members(call.request)).await
     }
 
-    /// Asks the leader to change the membership.
+    /// Asks the leader to change the membership. An error that the leader did not
+    /// give leaves open whether it was changed.
     pub(crate) async fn change_membership(&self, to: u64, change: Bytes) -> Result<Bytes, Status> {
         let change = pb::ChangeMembershipRequest { change };
-        let (mut client, request) = self.inner.call(to, change)?;
-        let reply = client.change_membership(request).await?;
-        Ok(reply.into_inner().result)
+        let mut call = self.inner.call(to, change)?;
+        let reply = call.client.change_membership(call.request);
+        Ok(call.over.wait(reply).await?.result)
     }
 
     /// Asks a peer how it does.
     pub(crate) async fn status(&self, to: u64) -> Result<pb::StatusReply, Status> {
-        let (mut client, request) = self.inner.call(to, pb::StatusRequest {})?;
-        let reply = client.status(request).await?;
-        Ok(reply.into_inner())
+        let mut call = self.inner.call(to, pb::StatusRequest {})?;
+        call.over.wait(call.client.status(call.request)).await
     }
 
     /// Answers a call that came in by the peer port.
@@ -363,19 +365,19 @@ impl Inner {
     }
 
     /// Makes a question to a peer, if there is a link to ask it over.
-    fn call<T>(
-        &self,
-        to: u64,
-        message: T,
-    ) -> Result<(pb::peer_client::PeerClient<Conn>, Request<T>), Status> {
+    fn call<T>(&self, to: u64, message: T) -> Result<Call<T>, Status> {
         let link = self.link(to);
-        let client = link.and_then(|link| link.client());
-        let client = client.ok_or_else(|| {
-            Status::unavailable(format!("there is no link to member {to:x} at the moment"))
-        })?;
-        let mut request = self.request(to, message);
-        request.set_timeout(CALL_TIMEOUT + 2 * self.election_timeout);
-        Ok((client, request))
+        let up = link.and_then(|link| link.client());
+        let (client, down) = up.ok_or_else(|| no_link(to))?;
+        Ok(Call {
+            client,
+            request: self.request(to, message),
+            over: Over {
+                to,
+                down,
+                limit: CALL_TIMEOUT + 2 * self.election_timeout,
+            },
+        })
     }
 
     /// Signs a request to a peer.
@@ -383,5 +385,45 @@ impl Inner {
         let mut request = Request::new(message);
         caller::sign(request.metadata_mut(), self.ids, &self.own_urls(), to);
         request
+    }
+}
+
+fn no_link(to: u64) -> Status {
+    Status::unavailable(format!("there is no link to member {to:x} at the moment"))
+}
+
+/// A question to a peer.
+struct Call<T> {
+    client: PeerClient<Conn>,
+    request: Request<T>,
+    over: Over,
+}
+
+/// When there is no point in waiting for an answer any more.
+struct Over {
+    to: u64,
+    down: CancellationToken,
+    limit: Duration,
+}
+
+impl Over {
+    /// Waits for an answer until the link goes down, or for too long.
+    async fn wait<R>(
+        self,
+        reply: impl Future<Output = Result<Response<R>, Status>>,
+    ) -> Result<R, Status> {
+        tokio::select! {
+            () = self.down.cancelled() => Err(no_link(self.to)),
+            reply = tokio::time::timeout(self.limit, reply) => match reply {
+                Ok(Ok(reply)) => Ok(reply.into_inner()),
+                // What has a source was not said by the peer.
+                Ok(Err(status)) if status.source().is_some() => Err(no_link(self.to)),
+                Ok(Err(status)) => Err(status),
+                Err(_late) => Err(Status::deadline_exceeded(format!(
+                    "member {:x} has not answered within {:?}",
+                    self.to, self.limit
+                ))),
+            },
+        }
     }
 }

@@ -22,6 +22,16 @@ impl From<mvcc::Error> for RpcError {
     }
 }
 
+/// What a peer has answered, to be passed on.
+impl From<Status> for RpcError {
+    fn from(status: Status) -> Self {
+        Self {
+            code: u32::try_from(i32::from(status.code())).unwrap_or(2),
+            message: status.message().to_owned(),
+        }
+    }
+}
+
 impl From<RpcError> for Status {
     fn from(error: RpcError) -> Self {
         let code = i32::try_from(error.code).unwrap_or(2);

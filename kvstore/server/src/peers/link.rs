@@ -53,6 +53,8 @@ struct State {
 struct Up {
     client: PeerClient<Conn>,
     since: Instant,
+    /// Cancelled when the link goes down, for the questions asked over it.
+    down: CancellationToken,
 }
 
 impl Link {
@@ -83,8 +85,12 @@ impl Link {
         self.state().urls.clone()
     }
 
-    pub(super) fn client(&self) -> Option<PeerClient<Conn>> {
-        Some(self.state().up.as_ref()?.client.clone())
+    /// Returns what to ask the peer with, and what will say that there is no point in
+    /// waiting for the answer.
+    pub(super) fn client(&self) -> Option<(PeerClient<Conn>, CancellationToken)> {
+        let state = self.state();
+        let up = state.up.as_ref()?;
+        Some((up.client.clone(), up.down.clone()))
     }
 
     pub(super) fn active_for(&self) -> Option<Duration> {
@@ -99,14 +105,20 @@ impl Link {
     }
 
     fn set_up(&self, client: PeerClient<Conn>) {
-        let since = Instant::now();
-        self.state().up = Some(Up { client, since });
+        let up = Up {
+            client,
+            since: Instant::now(),
+            down: CancellationToken::new(),
+        };
+        self.state().up = Some(up);
         self.meters.active.set(1);
     }
 
     fn set_down(&self) {
         self.queue.close();
-        if self.state().up.take().is_some() {
+        let up = self.state().up.take();
+        if let Some(up) = up {
+            up.down.cancel();
             self.meters.active.set(0);
             self.meters.disconnected.inc();
         }

@@ -265,6 +265,102 @@ async fn questions_are_answered() {
     assert_eq!(nobody.code(), tonic::Code::Unavailable);
 }
 
+#[tokio::test]
+async fn an_answer_is_not_waited_for_once_the_link_is_down() {
+    let mut nodes = cluster(&[1, 2]).await;
+    let gone = nodes.pop().unwrap();
+    let peers = nodes[0].peers.clone();
+    let asked = tokio::spawn(async move { peers.hash_kv(2, -1).await });
+    // The question is on its way before another one is answered.
+    nodes[0].peers.status(2).await.unwrap();
+    gone.stop().await;
+    let answer = tokio::time::timeout(Duration::from_secs(10), asked).await;
+    let error = answer.unwrap().unwrap().unwrap_err();
+    assert_eq!(error.code(), tonic::Code::Unavailable);
+}
+
+/// Makes the flags of a member of a cluster of these.
+fn flags(name: &str, members: &[(&str, &Node)]) -> crate::Config {
+    let mut config = crate::Config::new("unused");
+    config.name = name.to_owned();
+    for (name, node) in members {
+        let urls = vec![node.url.clone()];
+        config.initial_cluster.insert((*name).to_owned(), urls);
+    }
+    config.initial_advertise_peer_urls = config.initial_cluster[name].clone();
+    config
+}
+
+#[tokio::test]
+async fn a_member_that_joins_asks_the_others_who_it_is() {
+    let (old, dead, new) = (
+        Node::start(Spec::of(1)).await,
+        Node::start(Spec::of(2)).await,
+        Node::start(Spec::of(3)).await,
+    );
+    let config = flags("new", &[("old", &old), ("dead", &dead), ("new", &new)]);
+    let member = |id, node: &Node, learner| pb::Member {
+        id,
+        peer_urls: vec![node.url.clone()],
+        client_urls: vec!["http://c".to_owned()],
+        learner,
+        ..pb::Member::default()
+    };
+    let members = vec![
+        member(30, &new, true),
+        member(10, &old, false),
+        member(20, &dead, false),
+    ];
+    *old.sink.members.lock().unwrap() = members;
+    let dialler = new.dialler();
+    dead.stop().await;
+    let joined = crate::join::existing_cluster(&config, &dialler)
+        .await
+        .unwrap();
+    assert_eq!((joined.ids.member, joined.ids.cluster), (30, CLUSTER));
+    let found: Vec<_> = joined
+        .members
+        .iter()
+        .map(|member| (member.id, member.name.as_str(), member.learner))
+        .collect();
+    assert_eq!(
+        found,
+        [(10, "old", false), (20, "dead", false), (30, "new", true)]
+    );
+
+    // Nobody is left to ask.
+    old.stop().await;
+    let error = crate::join::existing_cluster(&config, &dialler).await;
+    let words = error.unwrap_err().to_string();
+    assert!(
+        words.contains("cannot fetch cluster info from peer urls"),
+        "{words}"
+    );
+}
+
+#[tokio::test]
+async fn a_member_that_has_lost_its_data_does_not_found_the_cluster_again() {
+    let (one, two) = (
+        Node::start(Spec::of(1)).await,
+        Node::start(Spec::of(2)).await,
+    );
+    let config = flags("one", &[("one", &one), ("two", &two)]);
+    let beginning = crate::join::new_cluster(&config).unwrap();
+    let check =
+        || crate::join::check_not_bootstrapped(&config, &beginning, &two.peers.inner.dialler);
+    let mut known = pb::Member {
+        id: beginning.ids.member,
+        ..pb::Member::default()
+    };
+    // It was named but never started.
+    *two.sink.members.lock().unwrap() = vec![known.clone()];
+    check().await.unwrap();
+    known.client_urls = vec!["http://c".to_owned()];
+    *two.sink.members.lock().unwrap() = vec![known];
+    let words = check().await.unwrap_err().to_string();
+    assert!(words.contains("has already been bootstrapped"), "{words}");
+}
+
 /// Starts a member with certificates.
 async fn secure(id: u64, files: crate::TlsFiles, trust: Trust) -> Node {
     let tls = Some((files, trust));

@@ -46,6 +46,8 @@ pub(super) struct Recorder {
     pub(super) heard: Mutex<Heard>,
     changed: Notify,
     pub(super) on_snapshot: Mutex<Option<Arc<SnapshotFn>>>,
+    /// Who it says the members are.
+    pub(super) members: Mutex<Vec<pb::Member>>,
 }
 
 #[derive(Default)]
@@ -143,6 +145,10 @@ impl Sink for Recorder {
     }
 
     async fn hash_kv(&self, revision: i64) -> Result<pb::HashKvReply, Status> {
+        if revision < 0 {
+            // One that takes for ever.
+            std::future::pending::<()>().await;
+        }
         Ok(pb::HashKvReply {
             hash: 7,
             hash_revision: revision,
@@ -153,6 +159,7 @@ impl Sink for Recorder {
     async fn members(&self) -> Result<pb::MembersReply, Status> {
         Ok(pb::MembersReply {
             cluster_id: CLUSTER,
+            members: self.members.lock().unwrap().clone(),
             ..pb::MembersReply::default()
         })
     }
@@ -241,6 +248,10 @@ impl Node {
             url,
             stop,
         }
+    }
+
+    pub(super) fn dialler(&self) -> Dialler {
+        self.peers.inner.dialler.clone()
     }
 
     pub(super) fn address(&self) -> Address {
