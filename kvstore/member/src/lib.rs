@@ -61,5 +61,5 @@ pub use crate::{
     reads::{READS_WAITING_MAX, ReadId, ReadRefusal},
     ready::APPLY_ENTRIES_MAX,
     snapshot::{SnapshotMeta, snapshot_message, snapshot_meta},
-    wire::{decode_conf_state, decode_message, encode_conf_state, encode_message},
+    wire::{decode_conf_state, decode_message, encode_conf_state, encode_message, is_append},
 };

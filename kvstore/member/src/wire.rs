@@ -87,6 +87,12 @@ pub fn encode_message(message: &PeerMessage, out: &mut Vec<u8>) {
     }
 }
 
+/// Says whether a message extends the log. Those keep their order on the way: one
+/// that overtakes another looks like a gap, and raft then sends everything again.
+pub fn is_append(message: &PeerMessage) -> bool {
+    message.get_msg_type() == MessageType::MsgAppend
+}
+
 /// Reads a message; the data of its entries are slices of `bytes`, not copies.
 pub fn decode_message(mut bytes: Bytes) -> Result<PeerMessage, CodecError> {
     let mut message = Message::default();

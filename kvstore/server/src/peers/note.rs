@@ -76,7 +76,7 @@ pub(crate) enum NoteError {
     Body(u8),
     /// A message of raft makes no sense.
     #[error("a raft message cannot be read: {0}")]
-    Message(#[from] bytes::TryGetError),
+    Message(#[from] member::CodecError),
 }
 
 impl Note {
@@ -202,6 +202,7 @@ fn reason_number(reason: Refusal) -> u8 {
     match reason {
         Refusal::NotLeader => 1,
         Refusal::TooMany => 2,
+        Refusal::Transferring => 3,
     }
 }
 
@@ -209,6 +210,7 @@ fn reason_of(number: u8) -> Option<Refusal> {
     match number {
         1 => Some(Refusal::NotLeader),
         2 => Some(Refusal::TooMany),
+        3 => Some(Refusal::Transferring),
         _ => None,
     }
 }
@@ -244,7 +246,7 @@ mod tests {
                 attempt: 8,
                 index: None,
             },
-            Note::Raft(Box::default()),
+            Note::Raft(Box::new(message::heartbeat(1, 2))),
         ]
     }
 

@@ -219,6 +219,7 @@ mod tests {
     use bytes::Bytes;
 
     use super::*;
+    use crate::peers::message::heartbeat;
 
     fn forward(id: u64, length: usize) -> Note {
         let data = Bytes::from(vec![0; length]);
@@ -289,7 +290,7 @@ mod tests {
         let full = Err(Undelivered::Full);
         assert_eq!(queue.push(forward(1, 1)), full);
         assert!(!queue.take_lost(), "a forward is the client's to repeat");
-        assert_eq!(queue.push(Note::Raft(Box::default())), full);
+        assert_eq!(queue.push(Note::Raft(Box::new(heartbeat(1, 2)))), full);
         assert!(queue.take_lost() && !queue.take_lost());
 
         let queue = Queue::default();

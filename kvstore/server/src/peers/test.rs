@@ -11,7 +11,7 @@ use proto::peer as pb;
 
 use self::harness::{CLUSTER, Ca, Node, Spec, Wire, eventually};
 use super::{
-    Address, Note, Undelivered,
+    Address, Note, Undelivered, message,
     queue::{QUEUE_BYTES_MAX, QUEUE_NOTES_MAX},
 };
 use crate::tls::Trust;
@@ -34,10 +34,8 @@ async fn cluster(ids: &[u64]) -> Vec<Node> {
     nodes
 }
 
-fn raft(from: u64, to: u64) -> Note {
-    let mut message = member::PeerMessage::default();
-    (message.from, message.to) = (from, to);
-    Note::Raft(Box::new(message))
+fn raft(from: u8, to: u8) -> Note {
+    Note::Raft(Box::new(message::heartbeat(from, to)))
 }
 
 #[tokio::test]
