@@ -155,8 +155,9 @@ impl Member {
             // Nothing is sent before the snapshot's end is known.
             return false;
         }
-        if progress.matched == 0 && message.reject_hint == 0 {
-            // Its log is empty. Any index makes raft send a snapshot.
+        if progress.matched == 0 && message.reject_hint == 0 && self.applied > 0 {
+            // Its log is empty. Any index makes raft send a snapshot. Before anything
+            // is applied there is none, but nobody new either.
             message.request_snapshot = 1;
         } else if message.index <= progress.matched {
             // Sent before the peer acknowledged what it rejects here.

@@ -1,5 +1,13 @@
 //! Order of obligations, restart, reads.
 
+mod chaos;
+mod checks;
+mod machine;
+mod network;
+mod next_index;
+mod node;
+mod scenes;
+
 use std::time::Duration;
 
 use bytes::Bytes;
