@@ -9,11 +9,14 @@ use std::{
 use crate::{
     error::DiskError,
     file::{Disk as _, RealDisk},
+    rows_home::{RowsHome, RowsPointer},
 };
 
 /// The format this program writes. A change that an older program would misread
 /// gets the next number.
-pub const FORMAT: u32 = 1;
+///
+/// 1: the rows are in `db`. 2: `ROWS` says where they are, and a log may begin anew.
+pub const FORMAT: u32 = 2;
 
 const VERSION_FILE: &str = "VERSION";
 const LOCK_FILE: &str = "LOCK";
@@ -24,6 +27,7 @@ const FORMAT_NAME: &str = "keelson-store";
 pub struct DataDir {
     path: PathBuf,
     wal: PathBuf,
+    rows: RowsPointer,
     /// Held for their locks, which end with the process however that ends: of the
     /// directory, and of the log's if that is elsewhere.
     locks: Vec<fs::File>,
@@ -57,11 +61,30 @@ impl DataDir {
             .map_err(DiskError::io("make directory", path))?;
         let mut locks = vec![take_lock(&path.join(LOCK_FILE))?];
         // Another process may have made the directory before we held its lock.
-        if check_format(path)?.is_none() {
+        let format = check_format(path)?;
+        let home = RowsHome::real(path);
+        let rows = match home.pointer()? {
+            Some(rows) => rows,
+            None if format == Some(FORMAT) => {
+                return Err(DiskError::NotOurs {
+                    dir: path.to_owned(),
+                    reason: "its ROWS file is missing".to_owned(),
+                });
+            }
+            None => home.point_first()?,
+        };
+        if format != Some(FORMAT) {
             write_version(path)?;
         }
+        let swept = home.sweep(&rows)?;
+        if swept > 0 {
+            tracing::info!(
+                directories = swept,
+                "removed rows that a snapshot was bringing or replaced"
+            );
+        }
         let wal = wal.map_or_else(|| path.join("wal"), Path::to_owned);
-        for part in [&wal, &rows_in(path)] {
+        for part in [&wal, &home.path(&rows)] {
             disk.create_dir(part)
                 .map_err(DiskError::io("make directory", part))?;
         }
@@ -80,6 +103,7 @@ impl DataDir {
         Ok(Self {
             path: path.to_owned(),
             wal,
+            rows,
             locks,
         })
     }
@@ -94,9 +118,14 @@ impl DataDir {
         self.wal.clone()
     }
 
-    /// Returns where the rows live.
+    /// Returns where the rows live that counted when the directory was opened.
     pub fn rows(&self) -> PathBuf {
-        rows_in(&self.path)
+        self.home().path(&self.rows)
+    }
+
+    /// Returns the way to let other rows count.
+    pub fn home(&self) -> RowsHome {
+        RowsHome::real(&self.path)
     }
 }
 
@@ -105,14 +134,14 @@ pub fn in_use(path: &Path) -> bool {
     path.join(VERSION_FILE).exists()
 }
 
-fn rows_in(dir: &Path) -> PathBuf {
-    dir.join("db")
-}
-
 /// Returns the bytes of the files of the rows in a data directory. A file that goes
 /// away meanwhile, or cannot be looked at, counts as nothing.
 pub fn rows_on_disk(data_dir: &Path) -> u64 {
-    bytes_under(&rows_in(data_dir))
+    let home = RowsHome::real(data_dir);
+    match home.pointer() {
+        Ok(Some(rows)) => bytes_under(&home.path(&rows)),
+        _ => 0,
+    }
 }
 
 fn bytes_under(dir: &Path) -> u64 {
@@ -153,6 +182,9 @@ fn check_format(path: &Path) -> Result<Option<u32>, DiskError> {
         }
     };
     let found = found.map_err(|error| not_ours(format!("its {VERSION_FILE} file: {error}")))?;
+    if found == 0 {
+        return Err(not_ours(format!("its {VERSION_FILE} file says version 0")));
+    }
     if found > FORMAT {
         return Err(DiskError::NewerFormat {
             dir: path.to_owned(),
@@ -230,6 +262,7 @@ fn write_version(path: &Path) -> Result<(), DiskError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::wal::Base;
 
     #[test]
     fn a_second_user_is_told_the_lock() {
@@ -253,11 +286,70 @@ mod tests {
         fs::write(dir.path().join("VERSION"), "keelson-store 7\n").unwrap();
         let error = DataDir::open(dir.path()).unwrap_err().to_string();
         assert!(
-            error.contains("version 7") && error.contains("knows 1"),
+            error.contains("version 7") && error.contains(&format!("knows {FORMAT}")),
             "{error}"
         );
         let names = RealDisk.list(dir.path()).unwrap();
         assert_eq!(names, ["VERSION"]);
+    }
+
+    #[test]
+    fn an_older_format_is_taken_over_with_its_rows() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(dir.path().join("VERSION"), "keelson-store 1\n").unwrap();
+        fs::create_dir(dir.path().join("db")).unwrap();
+        fs::write(dir.path().join("db/conf"), "rows").unwrap();
+        let opened = DataDir::open(dir.path()).unwrap();
+        assert_eq!(opened.rows(), dir.path().join("db"));
+        assert_eq!(fs::read(dir.path().join("db/conf")).unwrap(), b"rows");
+        let version = fs::read_to_string(dir.path().join("VERSION")).unwrap();
+        assert_eq!(version, format!("keelson-store {FORMAT}\n"));
+    }
+
+    #[test]
+    fn other_rows_take_over_and_the_rest_is_removed_at_the_next_start() {
+        let dir = tempfile::tempdir().unwrap();
+        let opened = DataDir::open(dir.path()).unwrap();
+        let (first, given_up) = (opened.rows(), opened.home().fresh().unwrap());
+        let new = opened.home().fresh().unwrap();
+        assert_ne!(new, given_up);
+        fs::write(new.join("conf"), "rows").unwrap();
+        opened
+            .home()
+            .adopt(&new, Base { index: 7, term: 2 })
+            .unwrap();
+        assert_eq!(rows_on_disk(dir.path()), 4);
+        drop(opened);
+        let opened = DataDir::open(dir.path()).unwrap();
+        assert_eq!(opened.rows(), new);
+        assert!(!first.exists() && !given_up.exists());
+        assert!(
+            opened.home().fresh().unwrap() > new,
+            "no name is used twice"
+        );
+    }
+
+    #[test]
+    fn a_bit_flipped_in_version_or_pointer_is_refused_by_name() {
+        let dir = tempfile::tempdir().unwrap();
+        drop(DataDir::open(dir.path()).unwrap());
+        for name in ["ROWS", "VERSION"] {
+            let path = dir.path().join(name);
+            let whole = fs::read(&path).unwrap();
+            // All but the last newline of VERSION, which says nothing.
+            for bit in 0..(whole.len() - usize::from(name == "VERSION")) * 8 {
+                let mut bytes = whole.clone();
+                bytes[bit / 8] ^= 1 << (bit % 8);
+                fs::write(&path, &bytes).unwrap();
+                let error = DataDir::open(dir.path()).unwrap_err().to_string();
+                let named = error.contains(name) || error.contains("format version");
+                assert!(named, "bit {bit} of {name}: {error}");
+            }
+            fs::write(&path, whole).unwrap();
+        }
+        fs::remove_file(dir.path().join("ROWS")).unwrap();
+        let error = DataDir::open(dir.path()).unwrap_err().to_string();
+        assert!(error.contains("ROWS file is missing"), "{error}");
     }
 
     #[test]

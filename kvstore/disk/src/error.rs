@@ -85,6 +85,21 @@ pub enum DiskError {
         /// Its cluster.
         cluster: u64,
     },
+    /// The log ends before the entry that the rows began with.
+    #[error(
+        "the log in {dir} ends at index {last}, but the rows in {rows} came after index {index} and it \
+         went on from there: its end is lost"
+    )]
+    LogBehind {
+        /// The log's directory.
+        dir: PathBuf,
+        /// Its last index.
+        last: u64,
+        /// The directory of the rows.
+        rows: PathBuf,
+        /// The index they came after.
+        index: u64,
+    },
     /// A sync failed; what was written since the last one may be gone.
     #[error("cannot sync {path}: {source}; the process must end")]
     Sync {
@@ -107,6 +122,12 @@ pub enum DiskError {
 }
 
 impl DiskError {
+    /// Reports whether a file system was full: the member can come back once there
+    /// is room, with everything that was acknowledged.
+    pub fn is_full(&self) -> bool {
+        matches!(self, Self::Full { .. })
+    }
+
     /// Makes a function that names action and path around a system error.
     pub(crate) fn io(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
         let path = path.to_owned();

@@ -6,7 +6,7 @@ use std::{fmt::Debug, fs, io, os::unix::fs::FileExt, path::Path};
 pub trait Disk: Debug + Send + Sync {
     /// Makes a directory and those above it; an existing one is fine.
     fn create_dir(&self, path: &Path) -> io::Result<()>;
-    /// Lists the names of the files in a directory.
+    /// Lists the names in a directory.
     fn list(&self, dir: &Path) -> io::Result<Vec<String>>;
     /// Opens an existing file to read and write.
     fn open(&self, path: &Path) -> io::Result<Box<dyn File>>;
@@ -16,6 +16,8 @@ pub trait Disk: Debug + Send + Sync {
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
     /// Removes a file.
     fn remove(&self, path: &Path) -> io::Result<()>;
+    /// Removes a directory and all in it; one that is not there is fine.
+    fn remove_dir(&self, path: &Path) -> io::Result<()>;
     /// Makes creations, renames and removals in a directory durable.
     fn sync_dir(&self, dir: &Path) -> io::Result<()>;
 }
@@ -76,6 +78,13 @@ impl Disk for RealDisk {
         fs::remove_file(path)
     }
 
+    fn remove_dir(&self, path: &Path) -> io::Result<()> {
+        match fs::remove_dir_all(path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            done => done,
+        }
+    }
+
     fn sync_dir(&self, dir: &Path) -> io::Result<()> {
         fs::File::open(dir)?.sync_all()
     }
@@ -131,6 +140,10 @@ impl<D: Disk> Disk for Unsynced<D> {
 
     fn remove(&self, path: &Path) -> io::Result<()> {
         self.0.remove(path)
+    }
+
+    fn remove_dir(&self, path: &Path) -> io::Result<()> {
+        self.0.remove_dir(path)
     }
 
     fn sync_dir(&self, _dir: &Path) -> io::Result<()> {

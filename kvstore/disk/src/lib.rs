@@ -6,7 +6,9 @@
 //! <data-dir>/MEMBER      who the member is (crate `kvserver`)
 //! <data-dir>/fixtures/   certificates it made for itself (crate `kvserver`)
 //! <data-dir>/wal/        the replicated log, in segments ([`Wal`]), unless elsewhere
-//! <data-dir>/db/         rows written behind the log ([`Rows`], sled)
+//! <data-dir>/ROWS        which directory of rows counts ([`RowsHome`])
+//! <data-dir>/db/         rows written behind the log ([`Rows`], sled); db-1/ and so on
+//!                        are rows that a snapshot brought
 //! ```
 //!
 //! What is guaranteed:
@@ -25,6 +27,7 @@ mod dir;
 mod error;
 mod file;
 mod rows;
+mod rows_home;
 mod simulated;
 mod wal;
 
@@ -33,6 +36,10 @@ pub use crate::{
     error::DiskError,
     file::{Disk, File, RealDisk, Unsynced},
     rows::Rows,
+    rows_home::{RowsHome, RowsPointer, install},
     simulated::SimDisk,
-    wal::{Dropped, Identity, Options, Replayed, SEGMENT_BYTES, SpareJob, Wal},
+    wal::{
+        Base, Dropped, Dumped, DumpedRecord, Identity, Options, Replayed, SEGMENT_BYTES, SpareJob,
+        Wal, dump,
+    },
 };

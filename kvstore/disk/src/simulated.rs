@@ -5,7 +5,7 @@
 //! synced and, of the rest, any subset of 512-byte sectors.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     io,
     path::{Path, PathBuf},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -143,10 +143,12 @@ impl Disk for SimDisk {
 
     fn list(&self, dir: &Path) -> io::Result<Vec<String>> {
         let state = lock(&self.0);
-        let inside = state.names.keys().filter(|path| path.parent() == Some(dir));
-        Ok(inside
-            .filter_map(|path| Some(path.file_name()?.to_string_lossy().into_owned()))
-            .collect())
+        let inside = state.names.keys().filter_map(|path| {
+            // A directory is there because something is in it.
+            let first = path.strip_prefix(dir).ok()?.components().next()?;
+            Some(first.as_os_str().to_string_lossy().into_owned())
+        });
+        Ok(inside.collect::<BTreeSet<_>>().into_iter().collect())
     }
 
     fn open(&self, path: &Path) -> io::Result<Box<dyn File>> {
@@ -181,6 +183,13 @@ impl Disk for SimDisk {
             .remove(path)
             .map(drop)
             .ok_or_else(missing)
+    }
+
+    fn remove_dir(&self, path: &Path) -> io::Result<()> {
+        // A crash may bring it back, all of it.
+        let mut state = lock(&self.0);
+        state.names.retain(|name, _| !name.starts_with(path));
+        Ok(())
     }
 
     fn sync_dir(&self, dir: &Path) -> io::Result<()> {

@@ -15,8 +15,10 @@
 //!   the system, everything before `writer.synced` is durable;
 //! - after a failed sync `file` is gone and every call answers [`DiskError::Closed`].
 
+mod dump;
 mod record;
 mod replay;
+mod reset;
 
 use std::{
     path::{Path, PathBuf},
@@ -26,6 +28,10 @@ use std::{
 use bytes::BufMut;
 use member::{HardState, LogEntry, Recovered, encode_entry, encode_hard_state};
 
+pub use self::{
+    dump::{Dumped, DumpedRecord, dump},
+    reset::Base,
+};
 use self::{
     record::{Kind, Writer},
     replay::{Replay, SegmentHead, SegmentName, low_half},
@@ -277,22 +283,32 @@ impl Wal {
     /// Removes the segments that hold nothing behind `covered`, an index that the
     /// rows hold durably. Returns how many.
     pub fn release(&mut self, covered: u64) -> Result<usize, DiskError> {
-        let mut released = 0;
         // The entry at `covered` itself is kept in reach: its term is asked for.
-        while let Some(next) = self.segments.get(1)
-            && next.name.last_index <= covered
-        {
+        let later = self.segments.iter().skip(1);
+        let count = later
+            .take_while(|next| next.name.last_index <= covered)
+            .count();
+        self.remove_older(count)
+    }
+
+    /// Removes the oldest segments; returns how many.
+    fn remove_older(&mut self, count: usize) -> Result<usize, DiskError> {
+        for _ in 0..count {
             let path = self.dir.join(self.segments[0].name.file());
             self.disk
                 .remove(&path)
                 .map_err(DiskError::io("remove", &path))?;
             self.segments.remove(0);
-            released += 1;
         }
-        if released > 0 {
+        if count > 0 {
             self.sync_dir()?;
         }
-        Ok(released)
+        Ok(count)
+    }
+
+    /// Returns the hard state written last.
+    pub fn hard_state(&self) -> HardState {
+        self.hard_state
     }
 
     /// Counts the segments on disk.
@@ -350,6 +366,7 @@ impl Wal {
         self.next_segment(needed)
     }
 
+    /// Starts a new segment. If there is no room for one, nothing has changed.
     fn next_segment(&mut self, needed: u64) -> Result<(), DiskError> {
         let name = SegmentName {
             number: self
@@ -358,19 +375,6 @@ impl Wal {
                 .map_or(1, |segment| segment.name.number + 1),
             last_index: self.last_index,
         };
-        let head = SegmentHead {
-            identity: self.options.identity,
-            number: name.number,
-            hard_state: self.hard_state,
-            last_index: self.last_index,
-            last_term: self.last_term,
-        };
-        self.writer.segment = low_half(name.number);
-        self.writer.synced = 0;
-        self.buffer.clear();
-        self.writer
-            .record(&mut self.buffer, Kind::Segment, |out| head.encode(out));
-
         let size = self
             .options
             .segment_bytes
@@ -385,7 +389,21 @@ impl Wal {
                     .map_err(DiskError::io("make segment", &path))?
             }
         };
+        let head = SegmentHead {
+            identity: self.options.identity,
+            number: name.number,
+            hard_state: self.hard_state,
+            last_index: self.last_index,
+            last_term: self.last_term,
+        };
+        self.writer.segment = low_half(name.number);
+        self.writer.synced = 0;
+        self.buffer.clear();
+        self.writer
+            .record(&mut self.buffer, Kind::Segment, |out| head.encode(out));
         let path = self.dir.join(name.file());
+        // A segment that got its name half-way is found and judged at the next start.
+        self.file = None;
         spare
             .file
             .write_at(&self.buffer, 0)
@@ -399,7 +417,6 @@ impl Wal {
             .rename(&spare.path, &path)
             .map_err(DiskError::io("rename", &path))?;
         self.sync_dir()?;
-
         self.offset = self.buffer.len() as u64;
         self.writer.synced = narrow(self.offset);
         self.buffer.clear();

@@ -40,6 +40,8 @@ pub(crate) enum Kind {
     Entry = 0xA3,
     /// Everything up to an index lives in a snapshot.
     Snapshot = 0xA4,
+    /// The log begins anew: an index, its term, and the hard state.
+    Base = 0xA5,
 }
 
 impl Kind {
@@ -49,6 +51,7 @@ impl Kind {
             0xA2 => Self::HardState,
             0xA3 => Self::Entry,
             0xA4 => Self::Snapshot,
+            0xA5 => Self::Base,
             _ => return None,
         })
     }

@@ -39,7 +39,7 @@ impl SegmentHead {
         encode_hard_state(&self.hard_state, out);
     }
 
-    fn decode(mut bytes: &[u8]) -> Result<Self, String> {
+    pub(super) fn decode(mut bytes: &[u8]) -> Result<Self, String> {
         const LEN: usize = 4 + 5 * 8;
         if bytes.len() < LEN {
             return Err(format!("a segment head of {} bytes", bytes.len()));
@@ -66,6 +66,16 @@ impl SegmentHead {
             last_term,
         })
     }
+}
+
+/// Reads where a log begins anew: an index, its term, and the hard state.
+pub(super) fn decode_base(mut payload: Bytes) -> Result<(u64, u64, HardState), String> {
+    if payload.len() < 16 {
+        return Err(format!("a new beginning of {} bytes", payload.len()));
+    }
+    let (index, term) = (payload.get_u64_le(), payload.get_u64_le());
+    let state = decode_hard_state(&payload).map_err(|error| error.to_string())?;
+    Ok((index, term, state))
 }
 
 /// A segment as its file name tells.
@@ -98,15 +108,17 @@ impl SegmentName {
 /// Lists the segments in order, and removes what a crash left half made.
 pub(super) fn segments(disk: &dyn Disk, dir: &Path) -> Result<Vec<SegmentName>, DiskError> {
     let names = disk.list(dir).map_err(DiskError::io("list", dir))?;
-    let mut found = Vec::new();
-    for name in names {
-        if let Some(segment) = SegmentName::parse(&name) {
-            found.push(segment);
-        } else if name.ends_with(".tmp") {
-            let path = dir.join(&name);
-            disk.remove(&path).map_err(DiskError::io("remove", &path))?;
-        }
+    for name in names.iter().filter(|name| name.ends_with(".tmp")) {
+        let path = dir.join(name);
+        disk.remove(&path).map_err(DiskError::io("remove", &path))?;
     }
+    in_order(dir, &names)
+}
+
+/// Returns the segments among the names in a directory, in order.
+pub(super) fn in_order(dir: &Path, names: &[String]) -> Result<Vec<SegmentName>, DiskError> {
+    let segments = names.iter().filter_map(|name| SegmentName::parse(name));
+    let mut found: Vec<_> = segments.collect();
     found.sort_by_key(|segment| segment.number);
     // A name is anybody's; this one would leave no number for the next segment.
     if let Some(last) = found.last().filter(|last| last.number == u64::MAX) {
@@ -260,6 +272,18 @@ impl Replay {
                     return Err(corrupt(path, at, "a snapshot marker of the wrong size"));
                 }
                 self.snapshot(payload.get_u64_le(), payload.get_u64_le());
+                Ok(())
+            }
+            Kind::Base => {
+                let base = decode_base(payload);
+                let (index, term, state) = base.map_err(|reason| corrupt(path, at, reason))?;
+                self.recovered = Recovered {
+                    hard_state: state,
+                    base_index: index,
+                    base_term: term,
+                    entries: Vec::new(),
+                };
+                self.hard_state_at = at;
                 Ok(())
             }
         }
