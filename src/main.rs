@@ -5,6 +5,7 @@ mod logging;
 mod say;
 mod snapshot;
 mod up;
+mod wal;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -39,6 +40,8 @@ enum Command {
     },
     /// Save, describe and restore backups of the store, ours and etcd's.
     Snapshot(Box<snapshot::Args>),
+    /// Look into the log of a member of the store.
+    Wal(wal::Args),
     /// Serve the Kubernetes API over the store; drop-in for kube-apiserver.
     Apiserver(Box<apiserver::cli::Args>),
     /// Run the controllers; drop-in for kube-controller-manager.
@@ -87,7 +90,10 @@ fn set_apart(args: impl Iterator<Item = OsString>) -> Vec<OsString> {
 }
 
 fn run(cli: Cli) -> anyhow::Result<()> {
-    let quiet = matches!(cli.command, Command::Up(_) | Command::Snapshot(_));
+    let quiet = matches!(
+        cli.command,
+        Command::Up(_) | Command::Snapshot(_) | Command::Wal(_)
+    );
     if let Command::Kvstore { flags } = &cli.command {
         return kvstore(&cli, flags);
     }
@@ -100,6 +106,7 @@ fn run(cli: Cli) -> anyhow::Result<()> {
         Command::Up(args) => up::run(args),
         Command::Kvstore { .. } => unreachable!("handled before logging starts"),
         Command::Snapshot(args) => snapshot::run(*args),
+        Command::Wal(args) => wal::run(args),
         Command::Apiserver(args) => Ok(apiserver::cli::run(*args)?),
         Command::Controllers(args) => Ok(manager::cli::run_controllers(args)?),
         Command::Scheduler(args) => Ok(manager::cli::run_scheduler(args)?),

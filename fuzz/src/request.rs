@@ -64,6 +64,7 @@ pub fn request(input: &[u8]) {
 fn agree(one: &mut StateMachine, two: &mut StateMachine, index: u64, command: Command) {
     let proposal = Proposal {
         id: index,
+        since: Some(index - 1),
         identity: None,
         command,
     };

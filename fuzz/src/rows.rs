@@ -97,6 +97,7 @@ fn write(draw: &mut Draw<'_>, backend: &MemoryBackend) -> i64 {
 fn apply(machine: &mut StateMachine, index: u64, command: Command) {
     let proposal = Proposal {
         id: index,
+        since: Some(index - 1),
         identity: None,
         command,
     };
@@ -142,7 +143,7 @@ fn damage(draw: &mut Draw<'_>, mut rows: Vec<(Bytes, Bytes)>) -> Damaged {
             }
             2 => {
                 // Another row, of any kind.
-                let name = [b"ldaurwxsb"[draw.below(9)]];
+                let name = [b"ldaurwxsbmgce"[draw.below(13)]];
                 let len = draw.below(20);
                 let name = [&name[..], draw.bytes(len)].concat();
                 let len = draw.below(40);
@@ -151,7 +152,7 @@ fn damage(draw: &mut Draw<'_>, mut rows: Vec<(Bytes, Bytes)>) -> Damaged {
             kind => {
                 let mut bytes = row.to_vec();
                 draw.damage(&mut bytes);
-                let sealed = matches!(key.first(), Some(b'b' | b's'));
+                let sealed = matches!(key.first(), Some(b'b' | b's' | b'e' | b'm' | b'g' | b'c'));
                 if sealed && kind.is_multiple_of(2) && bytes.len() > 5 {
                     let sum = crc32fast::hash(&bytes[5..]).to_be_bytes();
                     bytes[1..5].copy_from_slice(&sum);

@@ -14,8 +14,12 @@
 //! | `b` main BE64 sub BE32 | a block of consecutive revisions (see `block`) |
 //! | `l` id BE64 | a lease: seconds granted, seconds left at the last checkpoint |
 //! | `a` member BE64 kind | an alarm |
-//! | `d` page BE64 | ids of recent proposals |
-//! | `x` name | a row of the shell's own (see [`crate::StateMachine::put_meta`]) |
+//! | `e` page BE64 | ids of recent proposals (`d`: in builds before there were members) |
+//! | `m` member BE64 | a member |
+//! | `g` member BE64 | one that was removed |
+//! | `c` | the cluster's id and raft's configuration |
+//! | `u` user, `r` role, `w` | who may do what (see [`crate::auth`]) |
+//! | `x` name | a fact by name: the downgrade |
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};

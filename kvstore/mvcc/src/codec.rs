@@ -2,8 +2,9 @@
 //! between members.
 //!
 //! ```text
-//! version(1) id(8, big endian) [identity] command
-//! identity = user revision             in version 2 only
+//! version(1) id(8, big endian) [since] [identity] command
+//! since    = index                     in versions 3 and 4 only
+//! identity = user revision             in versions 2 and 4 only
 //! command  = tag fields...            numbers are varints, signed ones zigzag
 //! bytes    = length bytes
 //! list     = count items...
@@ -22,6 +23,7 @@ use crate::command::{
     DeleteRangeRequest, LeaseCheckpointRequest, LeaseGrantRequest, LeaseRevokeRequest, Proposal,
     PutRequest, RangeRequest, RequestOp, SortOrder, SortTarget, TxnRequest,
 };
+use crate::membership::{member_command, put_member_command};
 use crate::wire::{Reader, WireError, put_bytes, put_i64, put_u64};
 
 /// The deepest nesting of transactions that is decoded. A valid one nests at
@@ -33,12 +35,14 @@ pub const TXN_DEPTH_MAX: usize = 128;
 const VERSION: u8 = 1;
 /// The form of what a client asked for.
 const VERSION_IDENTITY: u8 = 2;
+/// What is added to either form where the proposer's applied index follows the id.
+const VERSION_SINCE: u8 = 2;
 
 /// Says why bytes are not a proposal.
 #[derive(Debug, Clone, PartialEq, Eq, ThisError)]
 pub enum CodecError {
     /// The first byte names a form this build does not know.
-    #[error("proposal has format version {0}, this build reads 1 and 2")]
+    #[error("proposal has format version {0}, this build reads 1 to 4")]
     Version(u8),
     /// The bytes end inside a field, or a length points past the end.
     #[error("proposal ends early")]
@@ -80,17 +84,19 @@ impl Proposal {
     /// Encodes the proposal.
     pub fn encode(&self) -> Bytes {
         let mut out = BytesMut::with_capacity(size_hint(&self.command));
-        match &self.identity {
-            None => {
-                out.put_u8(VERSION);
-                out.put_u64(self.id);
-            }
-            Some(identity) => {
-                out.put_u8(VERSION_IDENTITY);
-                out.put_u64(self.id);
-                put_bytes(&mut out, identity.user.as_bytes());
-                put_u64(&mut out, identity.revision);
-            }
+        let version = match &self.identity {
+            None => VERSION,
+            Some(_) => VERSION_IDENTITY,
+        };
+        let since = self.since.map_or(0, |_| VERSION_SINCE);
+        out.put_u8(version + since);
+        out.put_u64(self.id);
+        if let Some(since) = self.since {
+            put_u64(&mut out, since);
+        }
+        if let Some(identity) = &self.identity {
+            put_bytes(&mut out, identity.user.as_bytes());
+            put_u64(&mut out, identity.revision);
         }
         put_command(&mut out, &self.command);
         out.freeze()
@@ -102,18 +108,18 @@ impl Proposal {
     pub fn decode(bytes: Bytes) -> Result<Proposal> {
         let mut r = Reader::new(bytes);
         let version = r.u8()?;
-        if version != VERSION && version != VERSION_IDENTITY {
-            return Err(CodecError::Version(version));
-        }
-        let id = r.be64()?;
-        let identity = match version {
-            VERSION_IDENTITY => Some(identity(&mut r)?),
-            _ => None,
+        let (has_since, has_identity) = match version {
+            1..=4 => (version > VERSION_SINCE, version.is_multiple_of(2)),
+            _ => return Err(CodecError::Version(version)),
         };
+        let id = r.be64()?;
+        let since = has_since.then(|| r.u64()).transpose()?;
+        let identity = has_identity.then(|| identity(&mut r)).transpose()?;
         let command = command(&mut r)?;
         match r.remaining() {
             0 => Ok(Proposal {
                 id,
+                since,
                 identity,
                 command,
             }),
@@ -190,6 +196,10 @@ fn put_command(out: &mut BytesMut, c: &Command) {
             out.put_u8(u8::from(target.is_some()));
             put_bytes(out, target.as_deref().unwrap_or_default().as_bytes());
         }
+        Command::Member(c) => {
+            out.put_u8(12);
+            put_member_command(out, c);
+        }
     }
 }
 
@@ -218,6 +228,7 @@ fn command(r: &mut Reader) -> Result<Command> {
             let target = name(r, "version")?;
             Command::Downgrade(on.then_some(target))
         }
+        12 => Command::Member(member_command(r)?),
         tag => return Err(unknown("command", u64::from(tag))),
     })
 }
@@ -427,7 +438,10 @@ fn compare(r: &mut Reader) -> Result<Compare> {
 
 /// Reads a list. Room is reserved for no more items than bytes are left, so a
 /// count of four billion costs nothing.
-fn list<T>(r: &mut Reader, mut item: impl FnMut(&mut Reader) -> Result<T>) -> Result<Vec<T>> {
+pub(crate) fn list<T>(
+    r: &mut Reader,
+    mut item: impl FnMut(&mut Reader) -> Result<T>,
+) -> Result<Vec<T>> {
     /// Items reserved at once; longer lists grow as they are read.
     const RESERVE_MAX: usize = 64;
     let count = r.u64()?;

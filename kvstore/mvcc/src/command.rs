@@ -7,6 +7,7 @@
 use bytes::Bytes;
 
 use crate::auth::{AuthCommand, Identity};
+use crate::membership::MemberCommand;
 
 /// Names the server-chosen or client-chosen number of a lease; 0 is "no lease".
 pub type LeaseId = i64;
@@ -320,6 +321,8 @@ pub enum Command {
     Auth(AuthCommand),
     /// Announces that the cluster goes back to an older version; `None` calls it off.
     Downgrade(Option<String>),
+    /// Changes who the members are.
+    Member(MemberCommand),
 }
 
 impl Command {
@@ -337,7 +340,8 @@ impl Command {
             | Self::AlarmActivate(_)
             | Self::AlarmDeactivate(_)
             | Self::Auth(_)
-            | Self::Downgrade(_) => 0,
+            | Self::Downgrade(_)
+            | Self::Member(_) => 0,
         }
     }
 }
@@ -370,6 +374,10 @@ fn txn_cost(t: &TxnRequest) -> u64 {
 pub struct Proposal {
     /// Unique over the cluster's life; 0 opts out of de-duplication.
     pub id: u64,
+    /// The index its proposer had applied when it made this; every copy lies behind
+    /// it. An entry much further behind is refused, see [`crate::PROPOSAL_WINDOW`].
+    /// `None` is what older builds wrote, and is never refused for its age.
+    pub since: Option<u64>,
     /// Who asked for it, if callers are checked. `None` is the member itself and
     /// what embeds it, which may do everything.
     pub identity: Option<Identity>,

@@ -12,12 +12,13 @@ use crate::backend::{Backend, BackendError, WriteBack};
 use crate::block::{Block, parse_row_key};
 use crate::command::{Alarm, AlarmKind};
 use crate::compaction::{Compaction, after};
-use crate::dedupe::Dedupe;
+use crate::dedupe::{Cut, Dedupe};
 use crate::key_index::{KeyIndex, Rev, Span};
 use crate::lessor::{Lessor, row_key};
 use crate::machine::{Config, Durable, StateMachine};
+use crate::membership::Membership;
 use crate::values::{Packed, Rows, Values};
-use crate::wire::{Reader, WireError, put_i64, put_u64};
+use crate::wire::{Reader, WireError, put_i64, put_u64, seal, unseal};
 
 const STATE_VERSION: u8 = 1;
 pub(crate) const STATE_KEY: &[u8] = b"s";
@@ -33,7 +34,7 @@ pub(crate) enum Delta {
 #[derive(Debug)]
 pub(crate) struct Flight {
     packed: Packed,
-    ids: u64,
+    ids: Cut,
     after: Durable,
     /// Keys of the values it removes.
     dug_up: Vec<Bytes>,
@@ -45,7 +46,9 @@ impl StateMachine {
     /// changed or a batch is still on its way.
     pub fn take_writeback(&mut self, bytes_max: usize) -> Option<WriteBack> {
         let staged = !self.pins.need_replaced();
-        let changed = self.applied_index > self.durable.index || self.rewrites_ready();
+        let changed = self.applied_index > self.durable.index
+            || !self.pending.is_empty()
+            || self.rewrites_ready();
         if self.flight.is_some() || !changed {
             return None;
         }
@@ -76,7 +79,7 @@ impl StateMachine {
         self.dedupe.rows(ids, &mut rows);
         rows.push((
             Bytes::from_static(STATE_KEY),
-            Some(encode_state(&after, ids)),
+            Some(encode_state(&after, ids.to)),
         ));
         let dug_up = match staged {
             true => std::mem::take(&mut self.compaction.dug_up),
@@ -204,6 +207,7 @@ impl StateMachine {
             alarms: Default::default(),
             auth: AuthStore::default(),
             meta: Default::default(),
+            membership: Membership::default(),
             dedupe: Dedupe::default(),
             revision: durable.revision,
             compacted: durable.compacted,
@@ -220,7 +224,7 @@ impl StateMachine {
             durable,
         };
         machine.restore_rows()?;
-        machine.dedupe.restored(ids)?;
+        machine.dedupe.restored(ids, durable.index)?;
         machine.auth.restored();
         machine.attach_leases();
         Ok(machine)
@@ -237,6 +241,7 @@ impl StateMachine {
             alarms: &mut self.alarms,
             auth: &mut self.auth,
             meta: &mut self.meta,
+            membership: &mut self.membership,
             compacted: self.compacted,
             revision: self.revision,
         };
@@ -276,6 +281,7 @@ struct Parts<'a> {
     alarms: &'a mut std::collections::BTreeSet<Alarm>,
     auth: &'a mut AuthStore,
     meta: &'a mut std::collections::BTreeMap<String, Bytes>,
+    membership: &'a mut Membership,
     compacted: i64,
     revision: i64,
 }
@@ -292,8 +298,10 @@ impl Parts<'_> {
             Some(b's') if key == STATE_KEY => Ok(()),
             Some(b'b') => self.restore_block(key, row, loaded),
             Some(b'l') => self.lessor.restore_row(key, row),
-            Some(b'd') => self.dedupe.restore_row(key, &row),
+            Some(b'e') => self.dedupe.restore_row(key, row),
+            Some(b'd') => self.dedupe.restore_old_row(key, &row),
             Some(b'u' | b'r' | b'w') => self.auth.restore_row(key, row),
+            Some(b'm' | b'g' | b'c') => self.membership.restore_row(key, row),
             Some(b'a') => {
                 let alarm = parse_alarm_key(key)
                     .ok_or_else(|| BackendError::corrupt(key, "not an alarm"))?;
@@ -361,28 +369,12 @@ pub(crate) fn encode_state(d: &Durable, ids: u64) -> Bytes {
     put_i64(&mut body, d.revision);
     put_i64(&mut body, d.compacted);
     put_u64(&mut body, ids);
-    let mut row = BytesMut::with_capacity(body.len() + 5);
-    row.put_u8(STATE_VERSION);
-    row.put_u32(crc32fast::hash(&body));
-    row.put_slice(&body);
-    row.freeze()
+    seal(STATE_VERSION, &body)
 }
 
-fn decode_state(row: Bytes) -> Result<(Durable, u64), BackendError> {
+pub(crate) fn decode_state(row: Bytes) -> Result<(Durable, u64), BackendError> {
     let bad = |reason: String| BackendError::corrupt(STATE_KEY, reason);
-    if row.len() < 5 {
-        return Err(bad("shorter than its header".to_owned()));
-    }
-    if row[0] != STATE_VERSION {
-        return Err(bad(format!(
-            "version {}, this build reads {STATE_VERSION}",
-            row[0]
-        )));
-    }
-    let body = row.slice(5..);
-    if row[1..5] != crc32fast::hash(&body).to_be_bytes() {
-        return Err(bad("checksum mismatch".to_owned()));
-    }
+    let body = unseal(row, STATE_VERSION).map_err(bad)?;
     let mut r = Reader::new(body);
     let mut read = || -> Result<(Durable, u64), WireError> {
         let durable = Durable {

@@ -155,6 +155,9 @@ errors! {
     /// A proposal id was seen before, so this copy changed nothing; the first
     /// copy's reply is the one that counts. Never reaches a client.
     DuplicateProposal = 6, "etcdserver: proposal already applied";
+    /// A proposal reached the log so long after it was made that an earlier copy could
+    /// have been forgotten; no copy of it will be applied any more.
+    StaleProposal = 14, "etcdserver: request timed out, reaching the log took too long";
 }
 
 impl std::error::Error for Error {

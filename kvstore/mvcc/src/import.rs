@@ -11,6 +11,7 @@ use thiserror::Error as ThisError;
 
 use crate::backend::WriteBack;
 use crate::block::{Builder, Record, row_key};
+use crate::dedupe;
 use crate::durable::{STATE_KEY, alarm_key, encode_state, meta_key};
 use crate::key_index::Rev;
 use crate::lessor;
@@ -137,48 +138,43 @@ impl Import {
     /// Takes the rows that wait, to be written as one batch.
     pub fn take_batch(&mut self) -> WriteBack {
         self.bytes = 0;
-        batch(std::mem::take(&mut self.rows), &Start::default(), 0)
+        WriteBack {
+            token: 0,
+            applied_index: 0,
+            applied_term: 0,
+            revision: 0,
+            rows: std::mem::take(&mut self.rows),
+        }
     }
 
     /// Ends the history; returns the last batch, with everything that is not
     /// history in it.
     pub fn finish(mut self, start: Start, facts: &Facts) -> WriteBack {
-        self.close_block();
-        let mut rows = self.rows;
-        for lease in &facts.leases {
-            let row = lessor::encode_row(lease.ttl, lease.remaining);
-            rows.push((lessor::row_key(lease.id), Some(row)));
-        }
-        for alarm in &facts.alarms {
-            rows.push((alarm_key(*alarm), Some(Bytes::new())));
-        }
-        for (name, row) in &facts.meta {
-            rows.push((meta_key(name), Some(row.clone())));
-        }
-        rows.extend(
-            facts
-                .auth
-                .rows()
-                .into_iter()
-                .map(|(key, row)| (key, Some(row))),
-        );
-        let durable = Durable {
-            token: 0,
-            index: start.applied_index,
-            term: start.applied_term,
+        let start = Start {
             revision: self
                 .last
                 .main
                 .max(start.compacted)
                 .max(start.revision)
                 .max(1),
-            compacted: start.compacted,
+            ..start
         };
-        rows.push((
-            Bytes::from_static(STATE_KEY),
-            Some(encode_state(&durable, 0)),
-        ));
-        batch(rows, &start, durable.revision)
+        for (key, row) in fact_rows(&start, facts, &[]) {
+            self.push_row(key, row);
+        }
+        WriteBack {
+            applied_index: start.applied_index,
+            applied_term: start.applied_term,
+            revision: start.revision,
+            ..self.take_batch()
+        }
+    }
+
+    /// Adds a row of what is not history. No change may follow.
+    pub(crate) fn push_row(&mut self, key: Bytes, row: Bytes) {
+        self.close_block();
+        self.bytes += key.len() + row.len();
+        self.rows.push((key, Some(row)));
     }
 
     fn close_block(&mut self) {
@@ -200,14 +196,38 @@ impl Default for Start {
     }
 }
 
-fn batch(rows: Rows, start: &Start, revision: i64) -> WriteBack {
-    WriteBack {
+/// Builds the rows of all that is not history; that of the state is the last.
+pub(crate) fn fact_rows(
+    start: &Start,
+    facts: &Facts,
+    recent: &[(u64, u64)],
+) -> Vec<(Bytes, Bytes)> {
+    let leases = facts.leases.iter().map(|lease| {
+        let row = lessor::encode_row(lease.ttl, lease.remaining);
+        (lessor::row_key(lease.id), row)
+    });
+    let alarms = facts
+        .alarms
+        .iter()
+        .map(|alarm| (alarm_key(*alarm), Bytes::new()));
+    let meta = facts
+        .meta
+        .iter()
+        .map(|(name, row)| (meta_key(name), row.clone()));
+    let mut rows: Vec<_> = leases.chain(alarms).chain(meta).collect();
+    rows.extend(facts.auth.rows());
+    rows.extend(facts.membership.rows());
+    rows.extend(dedupe::rows_of(recent));
+    let durable = Durable {
         token: 0,
-        applied_index: start.applied_index,
-        applied_term: start.applied_term,
-        revision,
-        rows,
-    }
+        index: start.applied_index,
+        term: start.applied_term,
+        revision: start.revision,
+        compacted: start.compacted,
+    };
+    let state = encode_state(&durable, recent.len() as u64);
+    rows.push((Bytes::from_static(STATE_KEY), state));
+    rows
 }
 
 #[cfg(test)]
@@ -264,6 +284,7 @@ mod tests {
     fn apply(machine: &mut StateMachine, id: u64, command: Command) -> i64 {
         let proposal = Proposal {
             id,
+            since: None,
             identity: None,
             command,
         };
@@ -321,7 +342,7 @@ mod tests {
         assert_eq!(new.facts().leases, old.facts().leases);
         assert_eq!(new.lease_keys(7), old.lease_keys(7));
         assert_eq!(new.facts().alarms, old.facts().alarms);
-        assert_eq!(new.meta("m"), Some(Bytes::from_static(b"v")));
+        assert_eq!(new.facts().meta[0].1, "v");
         assert_eq!(new.facts().auth.users[0].name, "ann");
     }
 

@@ -22,7 +22,9 @@
 //! `&self`. Lease clocks ([`StateMachine::renew`], [`StateMachine::expired`],
 //! [`StateMachine::promote`]) belong to the leader and are not replicated.
 //! Users and what they may do ([`auth`]) are replicated like keys, and every
-//! proposal of a client is checked against them as it is applied.
+//! proposal of a client is checked against them as it is applied. So is who the
+//! members are ([`membership`]), which raft hears of through
+//! [`StateMachine::apply_change`].
 //!
 //! Deliberately absent: consensus, I/O, wire formats of clients, Kubernetes.
 
@@ -43,9 +45,11 @@ pub mod import;
 mod key_index;
 mod lessor;
 pub mod machine;
+pub mod membership;
 mod page;
 mod range;
 mod records;
+pub mod replica;
 pub mod response;
 mod tail;
 mod txn;
@@ -67,12 +71,17 @@ pub use command::{
     Proposal, PutRequest, RangeRequest, RequestOp, SortOrder, SortTarget, TxnRequest,
 };
 pub use crc32c::Crc32c;
+pub use dedupe::WINDOW as PROPOSAL_WINDOW;
 pub use error::Error;
 pub use hash::KvHash;
 pub use import::{Import, ImportError, Start};
 pub use lessor::LEASE_TTL_MAX;
 pub use machine::{CompactStep, Config, LeaseStatus, Renewed, StateMachine};
+pub use membership::{
+    BOOTSTRAP_INDEX, BOOTSTRAP_TERM, ConfState, MemberCommand, MemberInfo, Membership,
+};
 pub use page::{Page, PageRequest};
+pub use replica::{Replica, ReplicaError, ReplicaFrames, ReplicaHead, ReplicaImport};
 pub use response::{
     AlarmReply, Applied, AuthReply, CompactReply, DeleteReply, Event, EventKind, KeyValue,
     LeaseGrantReply, LeaseReply, PutReply, RangeReply, Reply, ResponseOp, TxnReply,

@@ -19,6 +19,7 @@ use crate::durable::{Delta, Flight, alarm_key, meta_key};
 use crate::error::Error;
 use crate::key_index::KeyIndex;
 use crate::lessor::{self, Lessor};
+use crate::membership::Membership;
 use crate::response::{
     AlarmReply, Applied, AuthReply, CompactReply, LeaseGrantReply, LeaseReply, Reply,
 };
@@ -26,12 +27,15 @@ use crate::values::Values;
 use crate::view::Pins;
 use crate::write::Write;
 
-/// Holds what a member decides at start. `lease_ttl_min` must be equal on all
-/// members, because it shapes replicated state; the rest is each member's own.
+/// Holds what a member decides at start. `lease_ttl_min` and `learners_max` must be
+/// equal on all members, because they shape replicated state; the rest is each
+/// member's own.
 #[derive(Debug, Clone)]
 pub struct Config {
     /// The shortest lease, in seconds; shorter grants are raised to it.
     pub lease_ttl_min: i64,
+    /// The most learners at a time (etcd: `--max-learners`).
+    pub learners_max: usize,
     /// Recent revisions kept in memory beyond those not yet written back.
     /// Beyond it the oldest written ones are dropped and read from blocks.
     pub window_bytes: usize,
@@ -45,6 +49,7 @@ impl Default for Config {
     fn default() -> Self {
         Self {
             lease_ttl_min: 2,
+            learners_max: 1,
             window_bytes: 32 << 20,
             block_cache_bytes: 32 << 20,
             block_bytes: 32 << 10,
@@ -98,6 +103,7 @@ pub struct StateMachine {
     pub(crate) alarms: BTreeSet<Alarm>,
     pub(crate) auth: AuthStore,
     pub(crate) meta: BTreeMap<String, Bytes>,
+    pub(crate) membership: Membership,
     pub(crate) dedupe: Dedupe,
     pub(crate) revision: i64,
     pub(crate) compacted: i64,
@@ -136,10 +142,9 @@ impl StateMachine {
         self.advance(index, term);
         let id = proposal.id;
         let mut events = Vec::new();
-        let result = match self.dedupe.admit(id, index) {
-            true => self.run(index, &proposal, &mut events),
-            false => Err(Error::DuplicateProposal),
-        };
+        let result = self
+            .admit(&proposal, index)
+            .and_then(|()| self.run(index, &proposal, &mut events));
         if let Err(Error::Storage(e)) = result {
             return Err(e);
         }
@@ -149,6 +154,11 @@ impl StateMachine {
             result,
             events,
         })
+    }
+
+    /// Refuses a copy of a proposal that was applied before, or may have been.
+    pub(crate) fn admit(&mut self, proposal: &Proposal, index: u64) -> Result<(), Error> {
+        self.dedupe.admit(proposal.id, proposal.since, index)
     }
 
     fn run(
@@ -190,6 +200,7 @@ impl StateMachine {
             Command::AlarmActivate(a) => Ok(Reply::Alarm(self.activate(index, *a))),
             Command::AlarmDeactivate(a) => Ok(Reply::Alarm(self.deactivate(index, *a))),
             Command::Auth(c) => self.change_auth(index, c).map(Reply::Auth),
+            Command::Member(c) => self.run_member(index, c),
             Command::Downgrade(target) => Ok(self.set_downgrade(index, target.as_deref())),
         }
     }
@@ -212,11 +223,14 @@ impl StateMachine {
         if self.alarms.is_empty() {
             return Ok(());
         }
-        let about_alarms = matches!(
+        let about_keys = !matches!(
             command,
-            Command::AlarmActivate(_) | Command::AlarmDeactivate(_) | Command::Auth(_)
+            Command::AlarmActivate(_)
+                | Command::AlarmDeactivate(_)
+                | Command::Auth(_)
+                | Command::Member(_)
         );
-        if self.has_alarm(AlarmKind::Corrupt) && !about_alarms {
+        if self.has_alarm(AlarmKind::Corrupt) && about_keys {
             return Err(Error::Corrupt);
         }
         if self.has_alarm(AlarmKind::NoSpace) && command.quota_cost() > 0 {
@@ -316,20 +330,6 @@ impl StateMachine {
             self.applied_term = term;
             self.terms.push_back((index, term));
         }
-    }
-
-    /// Moves the applied index and sets a row of the shell's own (a membership
-    /// state, say) that becomes durable in the same batch as that index.
-    pub fn put_meta(&mut self, index: u64, term: u64, name: &str, value: Bytes) {
-        self.advance(index, term);
-        let row = Delta::Row(meta_key(name), Some(value.clone()));
-        self.pending.push_back((index, row));
-        self.meta.insert(name.to_owned(), value);
-    }
-
-    /// Returns a row set by [`Self::put_meta`].
-    pub fn meta(&self, name: &str) -> Option<Bytes> {
-        self.meta.get(name).cloned()
     }
 
     // --- facts ---

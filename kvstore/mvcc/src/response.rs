@@ -7,6 +7,7 @@ use bytes::Bytes;
 use crate::command::{Alarm, LeaseId};
 use crate::error::Error;
 use crate::key_index::Rev;
+use crate::membership::MemberInfo;
 
 /// Is a key with its value and its history in numbers.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -150,6 +151,8 @@ pub enum Reply {
     Alarm(AlarmReply),
     /// To `Auth`.
     Auth(AuthReply),
+    /// To `Member`: all members afterwards, by id.
+    Members(Vec<MemberInfo>),
 }
 
 /// Is what came of applying one log entry.

@@ -38,6 +38,7 @@ use crate::error::Error;
 use crate::hash::KvHash;
 use crate::key_index::{KeyEntry, KeyIndex, Rev, Span};
 use crate::machine::StateMachine;
+use crate::membership::Membership;
 use crate::records::Records;
 use crate::response::{KeyValue, RangeReply, TxnReply};
 
@@ -84,10 +85,12 @@ pub struct Facts {
     pub leases: Vec<LeaseFact>,
     /// The alarms, by member and kind.
     pub alarms: Vec<Alarm>,
-    /// The shell's own rows, by name.
+    /// Facts by name: whether the cluster goes back to an older version.
     pub meta: Vec<(String, Bytes)>,
     /// Users, roles and whether callers are checked.
     pub auth: AuthImage,
+    /// Who the members are.
+    pub membership: Membership,
 }
 
 /// Is one change of the history: a record of etcd's "key" bucket.
@@ -151,12 +154,13 @@ impl StateMachine {
         }
     }
 
-    /// Copies what a view does not have: leases, alarms, the shell's rows.
+    /// Copies what a view does not have: leases, alarms, users, members.
     pub fn facts(&self) -> Facts {
         Facts {
             leases: self.lessor.facts(),
             alarms: self.alarms(),
             auth: self.auth.image(),
+            membership: self.membership.clone(),
             meta: self
                 .meta
                 .iter()

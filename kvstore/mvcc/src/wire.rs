@@ -34,6 +34,34 @@ pub(crate) fn put_bytes(out: &mut BytesMut, b: &[u8]) {
     out.put_slice(b);
 }
 
+/// Bytes of a sealed row before its body.
+const SEAL_BYTES: usize = 5;
+
+/// Makes a row of a body: its version, a checksum, and the body.
+pub(crate) fn seal(version: u8, body: &[u8]) -> Bytes {
+    let mut row = BytesMut::with_capacity(SEAL_BYTES + body.len());
+    row.put_u8(version);
+    row.put_u32(crc32fast::hash(body));
+    row.put_slice(body);
+    row.freeze()
+}
+
+/// Checks a sealed row; returns its body, or what is wrong with it.
+pub(crate) fn unseal(row: Bytes, version: u8) -> Result<Bytes, String> {
+    if row.len() < SEAL_BYTES {
+        return Err("shorter than its head".to_owned());
+    }
+    if row[0] != version {
+        let found = row[0];
+        return Err(format!("version {found}, this build reads {version}"));
+    }
+    let body = row.slice(SEAL_BYTES..);
+    match row[1..SEAL_BYTES] == crc32fast::hash(&body).to_be_bytes() {
+        true => Ok(body),
+        false => Err("checksum mismatch".to_owned()),
+    }
+}
+
 /// Reads fields from the front of a buffer; strings are slices of it.
 pub(crate) struct Reader {
     buf: Bytes,
@@ -83,6 +111,12 @@ impl Reader {
         let mut b = [0; 8];
         b.copy_from_slice(raw);
         Ok(u64::from_be_bytes(b))
+    }
+
+    /// Returns all that is left.
+    pub(crate) fn rest(&mut self) -> Bytes {
+        let at = std::mem::replace(&mut self.at, self.buf.len());
+        self.buf.slice(at..)
     }
 
     pub(crate) fn bytes(&mut self) -> Result<Bytes, WireError> {

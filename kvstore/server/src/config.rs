@@ -240,6 +240,9 @@ pub struct Config {
     /// Whether the log is written without waiting for the disk; losing power then
     /// loses what was acknowledged.
     pub unsafe_no_fsync: bool,
+    /// Makes the member the only one of its cluster, for when most others are lost for
+    /// good. It keeps what was committed; the others can never come back.
+    pub force_new_cluster: bool,
     /// Applying a batch that takes longer is logged as slow; zero logs none.
     pub warning_apply_duration: Duration,
     /// A unary call that takes longer is logged as slow; zero logs none.
@@ -296,6 +299,7 @@ impl Config {
             auto_compaction: AutoCompaction::Off,
             compaction: Compaction::default(),
             unsafe_no_fsync: false,
+            force_new_cluster: false,
             warning_apply_duration: WARNING_APPLY,
             warning_unary_request_duration: WARNING_UNARY_REQUEST,
             watch_progress_interval: Duration::from_secs(600),
@@ -346,6 +350,16 @@ pub enum StartError {
         dir: PathBuf,
         /// What the backend said.
         source: mvcc::BackendError,
+    },
+    /// A log entry is not a membership change this version knows.
+    #[error("data directory {dir}: log entry {index}: {reason}")]
+    Change {
+        /// The data directory.
+        dir: PathBuf,
+        /// The entry.
+        index: u64,
+        /// What is wrong with it.
+        reason: String,
     },
     /// A log entry is not a command this version knows.
     #[error("data directory {dir}: log entry {index}: {source}")]

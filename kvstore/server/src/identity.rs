@@ -14,6 +14,7 @@ use sha1::{Digest, Sha1};
 use crate::config::{Config, StartError};
 
 const MEMBER_FILE: &str = "MEMBER";
+const CHECKSUM: &str = "crc32";
 
 /// The ids of a member and its cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -97,11 +98,11 @@ impl Known {
         if self.noted {
             return Ok(());
         }
-        let text = json!({
+        let text = sealed(json!({
             "member": format!("{:x}", self.ids.member),
             "cluster": format!("{:x}", self.ids.cluster),
             "peerURLs": self.peer_urls,
-        });
+        }));
         let path = dir.path().join(MEMBER_FILE);
         let temporary = dir.path().join("MEMBER.tmp");
         let write = || -> io::Result<()> {
@@ -113,6 +114,20 @@ impl Known {
         };
         write().map_err(|source| unusable(&path, &source))
     }
+}
+
+/// Adds a checksum of all it says to a note.
+fn sealed(mut note: Value) -> Value {
+    let crc = crc32fast::hash(note.to_string().as_bytes());
+    note[CHECKSUM] = format!("{crc:08x}").into();
+    note
+}
+
+/// Checks a note's checksum. Those that older versions made have none.
+fn is_whole(note: &Value) -> bool {
+    let mut said = note.clone();
+    let crc = said.as_object_mut().and_then(|said| said.remove(CHECKSUM));
+    crc.is_none() || sealed(said) == *note
 }
 
 fn unusable(path: &Path, error: &dyn std::fmt::Display) -> StartError {
@@ -129,9 +144,11 @@ fn read_note(dir: &Path) -> Result<Option<Known>, StartError> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(unusable(&path, &error)),
     };
-    let known = serde_json::from_str(&text)
-        .ok()
-        .and_then(|note: Value| parse_note(&note));
+    let note: Option<Value> = serde_json::from_str(&text).ok();
+    if !note.as_ref().is_none_or(is_whole) {
+        return Err(unusable(&path, &"checksum mismatch; it is damaged"));
+    }
+    let known = note.and_then(|note| parse_note(&note));
     match known {
         Some(known) => Ok(Some(known)),
         None => Err(unusable(&path, &"it does not say who the member is")),
@@ -239,6 +256,49 @@ fn first_eight(parts: &[&[u8]]) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_bit_flipped_in_the_note_is_refused_or_says_the_same() {
+        let home = tempfile::tempdir().unwrap();
+        let dir = DataDir::open(home.path()).unwrap();
+        let known = Known {
+            ids: Ids {
+                member: 0x8e9e,
+                cluster: 0xcdf8,
+            },
+            peer_urls: vec!["http://a:2380".to_owned()],
+            noted: false,
+        };
+        known.note(&dir).unwrap();
+        let path = home.path().join(MEMBER_FILE);
+        let whole = fs::read(&path).unwrap();
+        let mut refused = 0;
+        for bit in 0..whole.len() * 8 {
+            let mut bytes = whole.clone();
+            bytes[bit / 8] ^= 1 << (bit % 8);
+            fs::write(&path, &bytes).unwrap();
+            match read_note(home.path()) {
+                Ok(read) => {
+                    let read = read.unwrap();
+                    assert_eq!(
+                        (read.ids, read.peer_urls),
+                        (known.ids, known.peer_urls.clone())
+                    );
+                }
+                Err(error) => {
+                    refused += 1;
+                    assert!(error.to_string().contains("MEMBER"), "{error}");
+                }
+            }
+        }
+        assert!(
+            refused > whole.len() * 7,
+            "{refused} of {}",
+            whole.len() * 8
+        );
+        fs::write(&path, r#"{"member":"1","cluster":"2","peerURLs":[]}"#).unwrap();
+        assert_eq!(read_note(home.path()).unwrap().unwrap().ids.member, 1);
+    }
 
     #[test]
     fn the_default_flags_give_etcds_well_known_ids() {

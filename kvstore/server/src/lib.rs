@@ -48,9 +48,11 @@ mod rpc_error;
 mod server;
 mod shared;
 pub mod snapshot;
+mod store;
 mod threads;
 mod tls;
 mod views;
+pub mod wal_dump;
 mod watch;
 
 pub use disk::check_usable;

@@ -6,9 +6,8 @@ use std::{
     thread,
 };
 
-use disk::{DataDir, Identity, Options, RealDisk, Rows, Wal};
+use disk::{DataDir, Rows};
 use member::{Input, Member};
-use mvcc::StateMachine;
 use tokio::sync::oneshot;
 
 use crate::{
@@ -23,12 +22,10 @@ use crate::{
     listen::{self, Bound, Door},
     metrics::Metrics,
     shared::Shared,
+    store::{self, Beginning, Store},
     threads::{self, LogJob, Report, RowsJob},
     tls::{self, Certificates, Side},
 };
-
-/// Bytes of one batch when the member stops and writes everything back.
-const FINAL_WRITEBACK_BYTES: usize = 8 << 20;
 
 /// Starts members.
 #[derive(Debug)]
@@ -169,6 +166,7 @@ fn run(config: Config, tell: oneshot::Sender<Result<Started, StartError>>) {
     runtime.block_on(async {
         let handle = Handle { shared: Arc::clone(&shared), caller: Caller::Internal };
         lead(&shared).await;
+        publish(&shared).await;
         let addrs: Vec<_> = listeners
             .iter()
             .filter_map(|(bound, _)| Some((bound.door, bound.addr()?)))
@@ -213,6 +211,42 @@ async fn lead(shared: &Shared) {
         if driver::take_turn(shared, shared.now()) {
             shared.wake.notify_one();
         }
+    }
+}
+
+/// Tells the others, if it is new, what this member says of itself, and waits until
+/// it has applied that (etcd: publishV3).
+async fn publish(shared: &Shared) {
+    let said = || {
+        let config = &shared.config;
+        let urls = shared.client_urls.get().cloned().unwrap_or_default();
+        (config.name.clone(), urls)
+    };
+    let known = |core: &mut Core| {
+        let member = core.machine.membership().get(shared.ids.member);
+        member.is_none_or(|m| (m.name.clone(), m.client_urls.clone()) == said())
+    };
+    if shared.with(known).unwrap_or(true) {
+        return;
+    }
+    let (name, client_urls) = said();
+    let id = shared.ids.member;
+    let publish = mvcc::MemberCommand::Publish {
+        id,
+        name,
+        client_urls,
+    };
+    let publish = mvcc::Command::Member(publish);
+    if shared.with(|core| core.propose_unasked(publish)).is_err() {
+        // It is stopping.
+        return;
+    }
+    loop {
+        driver::take_turn(shared, shared.now());
+        if shared.with(known).unwrap_or(true) {
+            return;
+        }
+        shared.wake.notified().await;
     }
 }
 
@@ -318,36 +352,30 @@ fn signer(config: &Config) -> Result<Option<Arc<Jwt>>, StartError> {
 /// Reads log and rows back, starts the disk threads, and stands for election.
 fn open_core(shared: &Arc<Shared>, dir: &DataDir) -> Result<Threads, StartError> {
     let config = &shared.config;
-    let rows = Rows::open(&dir.rows())?;
-    let machine = open_machine(config, &rows)?;
-    let identity = Identity {
-        cluster_id: shared.ids.cluster,
-        member_id: shared.ids.member,
-    };
-    let options = Options {
-        identity,
-        segment_bytes: config.wal_segment_bytes,
-    };
-    let real: Arc<dyn disk::Disk> = match config.unsafe_no_fsync {
-        false => Arc::new(RealDisk),
-        true => Arc::new(disk::Unsynced(RealDisk)),
-    };
-    let (wal, replayed) = Wal::open(real, &dir.wal(), options)?;
+    let Store {
+        rows,
+        machine,
+        wal,
+        recovered,
+    } = Store::open(
+        config,
+        shared.ids,
+        dir,
+        Beginning::New(first_members(shared)),
+    )?;
     let applied = machine.applied_index();
     tracing::info!(
         revision = machine.revision(),
         applied,
-        entries = replayed.recovered.last_index().saturating_sub(applied),
+        entries = recovered.last_index().saturating_sub(applied),
         "opened the store",
     );
-    check_entries(config, &replayed.recovered, applied)?;
-    let member =
-        Member::new(member_config(shared, applied), replayed.recovered).map_err(|source| {
-            StartError::Member {
-                dir: config.data_dir.clone(),
-                source,
-            }
-        })?;
+    let member = Member::new(member_config(shared, &machine), recovered).map_err(|source| {
+        StartError::Member {
+            dir: config.data_dir.clone(),
+            source,
+        }
+    })?;
 
     let reporter = Arc::clone(shared);
     let report: Report = Arc::new(move |done| reporter.report(done));
@@ -370,6 +398,7 @@ fn open_core(shared: &Arc<Shared>, dir: &DataDir) -> Result<Threads, StartError>
             rows_jobs: rows_sender.clone(),
             metrics: Arc::clone(metrics),
             proposal_ids: Arc::clone(&shared.proposal_ids),
+            applied: Arc::clone(&shared.applied),
             auth_on: Arc::clone(&shared.auth_on),
         },
         config,
@@ -388,49 +417,27 @@ fn open_core(shared: &Arc<Shared>, dir: &DataDir) -> Result<Threads, StartError>
     })
 }
 
-fn open_machine(config: &Config, rows: &Rows) -> Result<StateMachine, StartError> {
-    let machine_config = mvcc::Config {
-        // etcd: lease, minLeaseTTL = ceil(3 * election ticks / 2 * heartbeat).
-        lease_ttl_min: i64::try_from((config.election_timeout * 3 / 2).as_millis().div_ceil(1000))
-            .unwrap_or(2),
-        block_bytes: config.write_behind.block_bytes,
-        window_bytes: config.write_behind.window_bytes,
-        ..mvcc::Config::default()
+/// Returns the members that a store begins with: this one.
+fn first_members(shared: &Shared) -> mvcc::Membership {
+    let config = &shared.config;
+    let member = mvcc::MemberInfo {
+        id: shared.ids.member,
+        name: config.name.clone(),
+        peer_urls: config.initial_advertise_peer_urls.clone(),
+        client_urls: shared.client_urls.get().cloned().unwrap_or_default(),
+        learner: false,
     };
-    StateMachine::open(Box::new(rows.clone()), machine_config).map_err(|source| {
-        StartError::Backend {
-            dir: config.data_dir.clone(),
-            source,
-        }
-    })
+    mvcc::Membership::new(shared.ids.cluster, [member])
 }
 
-/// Refuses a log with an entry this version cannot read, before anything is applied.
-fn check_entries(
-    config: &Config,
-    recovered: &member::Recovered,
-    applied: u64,
-) -> Result<(), StartError> {
-    for entry in &recovered.entries {
-        if entry.index > applied && !entry.data.is_empty() {
-            mvcc::Proposal::decode(entry.data.clone()).map_err(|source| StartError::Entry {
-                dir: config.data_dir.clone(),
-                index: entry.index,
-                source,
-            })?;
-        }
-    }
-    Ok(())
-}
-
-fn member_config(shared: &Shared, applied: u64) -> member::Config {
+fn member_config(shared: &Shared, machine: &mvcc::StateMachine) -> member::Config {
     let config = &shared.config;
     let ticks = config.election_timeout.as_millis() / config.heartbeat_interval.as_millis().max(1);
     member::Config {
         id: shared.ids.member,
-        conf_state: member::ConfState::of_voters([shared.ids.member]),
+        conf_state: store::for_raft(machine.membership().conf_state()),
         boot_id: rand::random(),
-        applied,
+        applied: machine.applied_index(),
         election_ticks: usize::try_from(ticks).unwrap_or(10).max(2),
         heartbeat_ticks: 1,
         pre_vote: config.pre_vote,
@@ -465,18 +472,10 @@ impl Threads {
             .load(std::sync::atomic::Ordering::Acquire)
         {
             core.settle_reports(shared.reported());
-            if let Err(error) = write_everything_back(&mut core.machine, &self.rows) {
+            if let Err(error) = store::write_everything_back(&mut core.machine, &self.rows) {
                 // The log has it all; the next start replays it.
                 tracing::warn!(%error, "could not write rows back while stopping");
             }
         }
     }
-}
-
-fn write_everything_back(machine: &mut StateMachine, rows: &Rows) -> Result<(), disk::DiskError> {
-    while let Some(batch) = machine.take_writeback(FINAL_WRITEBACK_BYTES) {
-        rows.write(&batch)?;
-        machine.writeback_done(batch.token);
-    }
-    rows.flush()
 }

@@ -45,6 +45,9 @@ pub(crate) struct Shared {
     pub(crate) jwt: Option<Arc<Jwt>>,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) proposal_ids: Arc<AtomicU64>,
+    /// The last index applied, or one shortly before it: behind it lies every entry
+    /// of a proposal that is made now.
+    pub(crate) applied: Arc<AtomicU64>,
     /// The term, for reply headers.
     pub(crate) term: AtomicU64,
     /// Who leads, and since when nobody has.
@@ -82,6 +85,7 @@ impl Shared {
             inbox: Mutex::new(Vec::new()),
             wake: Notify::new(),
             start: Instant::now(),
+            applied: Arc::default(),
             proposal_ids: Arc::new(AtomicU64::new(first_proposal_id(ids.member))),
             ids,
             leadership: Leadership::new(config.election_timeout),

@@ -170,6 +170,7 @@ impl StateMachine {
             | Command::AlarmActivate(_)
             | Command::AlarmDeactivate(_)
             | Command::Downgrade(_)
+            | Command::Member(_)
             | Command::Auth(_) => self.auth.check_root(who),
         }
     }

@@ -12,10 +12,9 @@ use bytes::{BufMut, Bytes, BytesMut};
 use super::model::{Permission, PermissionKind, Role, Secret, User};
 use super::{AuthStore, REVISION_FRESH};
 use crate::backend::BackendError;
-use crate::wire::{Reader, WireError, put_bytes, put_u64};
+use crate::wire::{Reader, WireError, put_bytes, put_u64, seal, unseal};
 
 const ROW_VERSION: u8 = 1;
-const HEAD_BYTES: usize = 5;
 const SWITCH_KEY: &[u8] = b"w";
 
 /// Names a row.
@@ -113,17 +112,13 @@ impl AuthStore {
             Row::User(name) => put_user(&mut body, self.users.get(name)?),
             Row::Role(name) => put_role(&mut body, self.roles.get(name)?),
         }
-        let mut row = BytesMut::with_capacity(HEAD_BYTES + body.len());
-        row.put_u8(ROW_VERSION);
-        row.put_u32(crc32fast::hash(&body));
-        row.put_slice(&body);
-        Some(row.freeze())
+        Some(seal(ROW_VERSION, &body))
     }
 
     /// Takes in a row found at the start.
     pub(crate) fn restore_row(&mut self, key: &Bytes, row: Bytes) -> Result<(), BackendError> {
         let bad = |reason: String| BackendError::corrupt(key, reason);
-        let body = open(row).map_err(bad)?;
+        let body = unseal(row, ROW_VERSION).map_err(bad)?;
         let name = match key.get(1..).map(std::str::from_utf8) {
             Some(Ok(name)) => name.to_owned(),
             _ => return Err(bad("not a name".to_owned())),
@@ -155,22 +150,6 @@ impl AuthStore {
         for user in users {
             self.unite(&user);
         }
-    }
-}
-
-/// Checks a row's head; returns its body.
-fn open(row: Bytes) -> Result<Bytes, String> {
-    if row.len() < HEAD_BYTES {
-        return Err("shorter than its head".to_owned());
-    }
-    if row[0] != ROW_VERSION {
-        let version = row[0];
-        return Err(format!("version {version}, this build reads {ROW_VERSION}"));
-    }
-    let body = row.slice(HEAD_BYTES..);
-    match row[1..HEAD_BYTES] == crc32fast::hash(&body).to_be_bytes() {
-        true => Ok(body),
-        false => Err("checksum mismatch".to_owned()),
     }
 }
 

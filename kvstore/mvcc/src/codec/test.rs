@@ -5,6 +5,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::auth::{AuthCommand, Permission, PermissionKind, Secret};
+use crate::membership::{MemberCommand, MemberInfo};
 
 fn bytes() -> impl Strategy<Value = Bytes> {
     vec(any::<u8>(), 0..40).prop_map(Bytes::from)
@@ -109,6 +110,31 @@ fn an_identity() -> impl Strategy<Value = Option<Identity>> {
     prop::option::of((".{0,9}", any::<u64>()).prop_map(|(user, n)| Identity::new(user, n)))
 }
 
+fn a_member_command() -> impl Strategy<Value = MemberCommand> {
+    let id = || any::<u64>();
+    let text = || ".{0,9}";
+    let urls = || vec(".{0,20}", 0..4);
+    prop_oneof![
+        (id(), text(), urls(), urls(), any::<bool>()).prop_map(
+            |(id, name, peer_urls, client_urls, learner)| MemberCommand::Add(MemberInfo {
+                id,
+                name,
+                peer_urls,
+                client_urls,
+                learner
+            })
+        ),
+        id().prop_map(MemberCommand::Promote),
+        id().prop_map(MemberCommand::Remove),
+        (id(), urls()).prop_map(|(id, peer_urls)| MemberCommand::Update { id, peer_urls }),
+        (id(), text(), urls()).prop_map(|(id, name, client_urls)| MemberCommand::Publish {
+            id,
+            name,
+            client_urls
+        }),
+    ]
+}
+
 fn an_auth_command() -> impl Strategy<Value = AuthCommand> {
     let permission = (0..3, bytes(), bytes()).prop_map(|(kind, key, range_end)| Permission {
         kind: PermissionKind::from_i32(kind).unwrap(),
@@ -168,35 +194,36 @@ fn a_command() -> impl Strategy<Value = Command> {
         alarm.clone().prop_map(Command::AlarmActivate),
         alarm.prop_map(Command::AlarmDeactivate),
         an_auth_command().prop_map(Command::Auth),
+        a_member_command().prop_map(Command::Member),
         proptest::option::of("[0-9.]{0,8}").prop_map(Command::Downgrade),
     ]
 }
 
 proptest! {
     #[test]
-    fn a_proposal_survives(id in any::<u64>(), identity in an_identity(), command in a_command()) {
-        let p = Proposal { id, identity, command };
+    fn a_proposal_survives(id in any::<u64>(), since in any::<Option<u64>>(), identity in an_identity(), command in a_command()) {
+        let p = Proposal { id, since, identity, command };
         prop_assert_eq!(Proposal::decode(p.encode()), Ok(p));
     }
 
     #[test]
-    fn a_prefix_is_refused(identity in an_identity(), command in a_command(), cut in any::<prop::sample::Index>()) {
-        let whole = Proposal { id: 1, identity, command }.encode();
+    fn a_prefix_is_refused(since in any::<Option<u64>>(), identity in an_identity(), command in a_command(), cut in any::<prop::sample::Index>()) {
+        let whole = Proposal { id: 1, since, identity, command }.encode();
         let part = whole.slice(..cut.index(whole.len()));
         prop_assert!(Proposal::decode(part).is_err());
     }
 
     #[test]
     fn a_changed_byte_never_panics(identity in an_identity(), command in a_command(), at in any::<prop::sample::Index>(), b in any::<u8>()) {
-        let mut raw = Proposal { id: 1, identity, command }.encode().to_vec();
+        let mut raw = Proposal { id: 1, since: None, identity, command }.encode().to_vec();
         let at = at.index(raw.len());
         raw[at] = b;
         let _ = Proposal::decode(Bytes::from(raw));
     }
 
     #[test]
-    fn noise_never_panics(mut raw in vec(any::<u8>(), 0..200), with_identity in any::<bool>()) {
-        if let Some(b) = raw.first_mut() { *b = VERSION + u8::from(with_identity); }
+    fn noise_never_panics(mut raw in vec(any::<u8>(), 0..200), version in VERSION..=4) {
+        if let Some(b) = raw.first_mut() { *b = version; }
         let _ = Proposal::decode(Bytes::from(raw));
     }
 }
@@ -213,6 +240,7 @@ fn nesting_beyond_the_limit_is_refused() {
         }
         Proposal {
             id: 1,
+            since: None,
             identity: None,
             command: Command::Txn(t),
         }
@@ -242,11 +270,33 @@ fn the_first_form_is_read() {
     let raw = Bytes::from_static(&[1, 0, 0, 0, 0, 0, 0, 0, 9, 6, 14]);
     let p = Proposal {
         id: 9,
+        since: None,
         identity: None,
         command: Command::LeaseRevoke(LeaseRevokeRequest { id: 7 }),
     };
     assert_eq!(Proposal::decode(raw.clone()), Ok(p.clone()));
     assert_eq!(p.encode(), raw);
+}
+
+/// The index behind which all copies lie follows the id.
+#[test]
+fn the_later_forms_are_read() {
+    let mut p = Proposal {
+        id: 9,
+        since: Some(300),
+        identity: None,
+        command: Command::LeaseRevoke(LeaseRevokeRequest { id: 7 }),
+    };
+    let raw = &[3, 0, 0, 0, 0, 0, 0, 0, 9, 0xac, 2, 6, 14];
+    assert_eq!(p.encode(), &raw[..]);
+    p.identity = Some(Identity::new("a".to_owned(), 5));
+    let raw = &[4, 0, 0, 0, 0, 0, 0, 0, 9, 0xac, 2, 1, b'a', 5, 6, 14];
+    assert_eq!(p.encode(), &raw[..]);
+    assert_eq!(Proposal::decode(p.encode()), Ok(p));
+    assert_eq!(
+        Proposal::decode(Bytes::from_static(&[5, 0])),
+        Err(CodecError::Version(5))
+    );
 }
 
 #[test]
@@ -265,6 +315,7 @@ fn a_name_that_is_no_text_is_refused() {
 fn keys_and_values_are_not_copied() {
     let p = Proposal {
         id: 1,
+        since: None,
         identity: None,
         command: Command::Put(PutRequest {
             key: Bytes::from_static(b"key"),

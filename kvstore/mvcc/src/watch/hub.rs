@@ -1,5 +1,7 @@
 //! The hub: streams, their watchers, and the order of what they are told.
 
+mod restored;
+
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 

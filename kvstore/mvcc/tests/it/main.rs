@@ -5,6 +5,7 @@
 mod gen_ops;
 mod model;
 mod props;
+mod replica;
 mod scripts;
 mod watching;
 mod world;

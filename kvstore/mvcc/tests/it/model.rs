@@ -133,7 +133,9 @@ impl Model {
             }),
             Command::AlarmActivate(a) => self.alarm(*a, true),
             Command::AlarmDeactivate(a) => self.alarm(*a, false),
-            Command::Auth(_) | Command::Downgrade(_) => panic!("the model knows keys only"),
+            Command::Auth(_) | Command::Downgrade(_) | Command::Member(_) => {
+                panic!("the model knows keys only")
+            }
         };
         self.revision = trial.current();
         self.changes.extend(trial.changes);

@@ -8,6 +8,7 @@
 //! is one quoted line: `txn "if (mod a = 2) then (put a 1) (get b) else (del c)"`.
 
 mod auth;
+mod members;
 mod print;
 mod speak;
 
@@ -50,6 +51,7 @@ impl Member {
     fn apply(&mut self, command: Command) -> Outcome {
         let proposal = Proposal {
             id: self.next_id,
+            since: Some(self.machine.applied_index()),
             identity: self.identity(),
             command,
         };
@@ -172,6 +174,11 @@ fn watch() {
 #[test]
 fn auth() {
     area("auth");
+}
+
+#[test]
+fn members() {
+    area("members");
 }
 
 #[test]

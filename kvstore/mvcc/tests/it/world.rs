@@ -11,6 +11,7 @@ use crate::model::Model;
 pub(crate) fn tiny() -> Config {
     Config {
         lease_ttl_min: 2,
+        learners_max: 1,
         window_bytes: 300,
         block_cache_bytes: 500,
         block_bytes: 250,
@@ -63,6 +64,7 @@ impl World {
         let index = self.log.len() as u64 + 1;
         let proposal = Proposal {
             id: index + 1000,
+            since: Some(index - 1),
             identity: None,
             command,
         };

@@ -95,8 +95,7 @@ pub(super) const UNSAFE: &[Flag] = &[
         Kind::Bool,
         "false",
         "Force to create a new one-member cluster.",
-    )
-    .nothing("a cluster has one member, and keeps its data at every start"),
+    ),
     Flag::new(
         "unsafe-no-fsync",
         Kind::Bool,
@@ -255,6 +254,7 @@ pub(super) fn apply(
             reason: "must be >0 (set to 0s)".to_owned(),
         });
     }
+    config.force_new_cluster = values.boolean("force-new-cluster");
     config.unsafe_no_fsync = values.boolean("unsafe-no-fsync");
     if config.unsafe_no_fsync {
         notes.push(

@@ -44,6 +44,8 @@ impl Core {
         if took > limit && !limit.is_zero() {
             tracing::warn!(entries = count, ?took, expected = ?limit, "applying took too long");
         }
+        self.applied
+            .store(self.machine.applied_index(), Ordering::Relaxed);
         self.machine.start_granted(now);
         self.forget_answered();
         let waiting = i64::try_from(self.waiters.len()).unwrap_or(i64::MAX);

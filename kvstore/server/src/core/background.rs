@@ -311,6 +311,7 @@ impl Core {
         let id = self.background.proposal_ids.fetch_add(1, Ordering::Relaxed);
         let data = Proposal {
             id,
+            since: Some(self.machine.applied_index()),
             identity: None,
             command,
         }

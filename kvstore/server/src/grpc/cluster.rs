@@ -13,14 +13,14 @@ use crate::{RpcError, handle::Handle};
 const NO_CHANGES: &str = "etcdserver: member changes are not supported by this version";
 
 impl Handle {
+    /// Lists the members as this one has applied them, by id.
     pub(crate) fn members(&self) -> Vec<pb::Member> {
-        vec![pb::Member {
-            id: self.shared.ids.member,
-            name: self.shared.config.name.clone(),
-            peer_ur_ls: self.shared.config.initial_advertise_peer_urls.clone(),
-            client_ur_ls: self.shared.client_urls.get().cloned().unwrap_or_default(),
-            is_learner: false,
-        }]
+        let listed = self.shared.with(|core| {
+            let members = core.machine.membership().members();
+            members.map(wire).collect::<Vec<_>>()
+        });
+        // It is stopping; whoever asks will not be answered.
+        listed.unwrap_or_default()
     }
 
     fn must_be_member(&self, id: u64) -> Result<(), Status> {
@@ -28,6 +28,16 @@ impl Handle {
             true => Ok(()),
             false => Err(refusal(Error::MemberNotFound)),
         }
+    }
+}
+
+fn wire(member: &mvcc::MemberInfo) -> pb::Member {
+    pb::Member {
+        id: member.id,
+        name: member.name.clone(),
+        peer_ur_ls: member.peer_urls.clone(),
+        client_ur_ls: member.client_urls.clone(),
+        is_learner: member.learner,
     }
 }
 

@@ -189,6 +189,7 @@ mod tests {
             let id = at as u64 + 1;
             let proposal = mvcc::Proposal {
                 id,
+                since: None,
                 identity: None,
                 command: mvcc::Command::Put(put),
             };

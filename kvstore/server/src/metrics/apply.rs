@@ -16,7 +16,7 @@ use prometheus_client::{
 
 /// What an entry or a request asks for, in etcd's words; `unknown` is for what it has
 /// no word for.
-const OPS: [&str; 23] = [
+const OPS: [&str; 24] = [
     "Put",
     "DeleteRange",
     "Txn",
@@ -40,6 +40,7 @@ const OPS: [&str; 23] = [
     "AuthRoleGrantPermission",
     "AuthRoleRevokePermission",
     "DowngradeInfoSet",
+    "ClusterMemberAttrSet",
 ];
 
 /// The places of what never becomes an entry in [`OPS`].
@@ -246,5 +247,6 @@ pub(crate) fn op(command: &Command) -> usize {
             AuthCommand::RoleRevokePermission { .. } => 21,
         },
         Command::Downgrade(_) => 22,
+        Command::Member(_) => 23,
     }
 }

@@ -4,7 +4,6 @@ use std::io::{Seek, Write};
 
 use bbolt::{WriteError, Writer};
 use mvcc::{Facts, View};
-use proto::etcdserverpb as pb;
 use thiserror::Error;
 
 use super::schema;
@@ -29,7 +28,6 @@ pub(super) enum ExportError {
 pub(crate) struct Moment {
     pub(crate) view: View,
     pub(crate) facts: Facts,
-    pub(crate) members: Vec<pb::Member>,
 }
 
 impl Moment {
@@ -124,17 +122,24 @@ impl Moment {
 
     fn members<W: Write + Seek>(&self, writer: &mut Writer<W>) -> Result<(), ExportError> {
         writer.bucket(schema::MEMBERS.as_bytes())?;
-        let mut rows: Vec<_> = self.members.iter().map(schema::put_member).collect();
+        let members = &self.facts.membership;
+        let mut rows: Vec<_> = members.members().map(schema::put_member).collect();
         rows.sort();
         for (key, row) in rows {
             writer.put(key.as_bytes(), row.as_bytes())?;
         }
-        Ok(writer.bucket(schema::MEMBERS_REMOVED.as_bytes())?)
+        writer.bucket(schema::MEMBERS_REMOVED.as_bytes())?;
+        let mut removed: Vec<_> = members.removed().map(schema::member_key).collect();
+        removed.sort();
+        for key in removed {
+            writer.put(key.as_bytes(), schema::REMOVED)?;
+        }
+        Ok(())
     }
 
     fn meta<W: Write + Seek>(&self, writer: &mut Writer<W>) -> Result<(), ExportError> {
         writer.bucket(schema::META.as_bytes())?;
-        let conf_state = schema::put_conf_state(&self.members);
+        let conf_state = schema::put_conf_state(self.facts.membership.conf_state());
         writer.put(schema::CONF_STATE, conf_state.as_bytes())?;
         let index = self.view.applied_index().to_be_bytes();
         writer.put(schema::CONSISTENT_INDEX, &index)?;

@@ -13,9 +13,8 @@ use std::{
 };
 
 use bbolt::{Db, ReadAt};
-use disk::{DataDir, Disk as _, Identity, Options, RealDisk, Rows, Wal};
-use member::HardState;
-use mvcc::{Facts, Import, Start};
+use disk::{Base, DataDir, Disk as _, Identity, Options, RealDisk, Rows, Wal};
+use mvcc::{BOOTSTRAP_INDEX, BOOTSTRAP_TERM, Facts, Import, MemberInfo, Membership, Start};
 
 use super::{Progress, error::SnapshotError, file, schema};
 use crate::{
@@ -30,9 +29,11 @@ const BATCH_BYTES: usize = 4 << 20;
 /// Bytes of rows between two flushes, so that the engine does not hold them all.
 const FLUSH_BYTES: usize = 64 << 20;
 
-/// The place and term of the entry that stands for all before the snapshot.
-const FIRST_INDEX: u64 = 1;
-const FIRST_TERM: u64 = 1;
+/// The entry that stands for all before the snapshot: that of a new cluster.
+const BASE: Base = Base {
+    index: BOOTSTRAP_INDEX,
+    term: BOOTSTRAP_TERM,
+};
 
 /// Says what to restore, and as whom.
 #[derive(Debug, Clone)]
@@ -162,7 +163,14 @@ impl Restore {
             path: &self.file,
             db,
         };
-        let restored = reader.rows(&rows, self.bump_revision, progress)?;
+        let first = MemberInfo {
+            id: member.ids.member,
+            name: self.name.clone(),
+            peer_urls: member.peer_urls.clone(),
+            ..MemberInfo::default()
+        };
+        let members = Membership::new(member.ids.cluster, [first]);
+        let restored = reader.rows(&rows, members, self.bump_revision, progress)?;
         let options = Options {
             identity: Identity {
                 cluster_id: member.ids.cluster,
@@ -170,15 +178,15 @@ impl Restore {
             },
             segment_bytes: disk::SEGMENT_BYTES,
         };
-        let (mut log, _) = Wal::open(Arc::new(RealDisk), &dir.wal(), options)?;
-        log.append_snapshot(FIRST_INDEX, FIRST_TERM)?;
-        let hard_state = HardState {
-            term: FIRST_TERM,
-            vote: member.ids.member,
-            commit: FIRST_INDEX,
-        };
-        log.append(Some(&hard_state), &[])?;
-        log.flush(true)?;
+        let home = dir.home();
+        home.adopt(&dir.rows(), BASE)?;
+        // It begins behind the rows.
+        drop(Wal::open_behind(
+            Arc::new(RealDisk),
+            &dir.wal(),
+            options,
+            &home,
+        )?);
         member.note(&dir)?;
         Ok(restored)
     }
@@ -194,6 +202,7 @@ impl<R: ReadAt> Reader<'_, R> {
     fn rows(
         &self,
         rows: &Rows,
+        members: Membership,
         bump: u64,
         progress: &mut dyn FnMut(u64),
     ) -> Result<Restored, SnapshotError> {
@@ -215,7 +224,8 @@ impl<R: ReadAt> Reader<'_, R> {
             }
             Ok(())
         })?;
-        let facts = self.facts()?;
+        let mut facts = self.facts()?;
+        facts.membership = members;
         let start = self.start(import.last_revision(), bump)?;
         let last = import.finish(start, &facts);
         rows.write(&last)?;
@@ -240,8 +250,8 @@ impl<R: ReadAt> Reader<'_, R> {
             Ok(())
         })?;
         let mut start = Start {
-            applied_index: FIRST_INDEX,
-            applied_term: FIRST_TERM,
+            applied_index: BASE.index,
+            applied_term: BASE.term,
             compacted,
             revision: last.max(compacted).max(1),
         };

@@ -2,7 +2,8 @@
 
 use bytes::{BufMut, Bytes};
 use mvcc::{
-    Alarm, AlarmKind, Change, KeyValue, LeaseFact, Permission, PermissionKind, Role, Secret, User,
+    Alarm, AlarmKind, Change, ConfState, KeyValue, LeaseFact, MemberInfo, Permission,
+    PermissionKind, Role, Secret, User,
 };
 use prost::Message as _;
 use proto::{authpb, etcdserverpb as pb, leasepb, mvccpb};
@@ -27,6 +28,9 @@ pub(super) const FINISHED_COMPACT: &[u8] = b"finishedCompactRev";
 pub(super) const SCHEDULED_COMPACT: &[u8] = b"scheduledCompactRev";
 pub(super) const TERM: &[u8] = b"term";
 pub(super) const STORAGE_VERSION: &[u8] = b"storageVersion";
+
+/// The value of a member that was removed.
+pub(super) const REMOVED: &[u8] = b"removed";
 
 /// Bytes of a revision, and of one with the mark of a tombstone.
 const REVISION: usize = 17;
@@ -198,35 +202,45 @@ fn name(bytes: &[u8]) -> Result<String, String> {
 }
 
 /// Writes a member as etcd keeps it: its id in hexadecimal, then JSON.
-pub(super) fn put_member(member: &pb::Member) -> (String, String) {
-    let mut row = serde_json::json!({ "id": member.id, "peerURLs": member.peer_ur_ls });
+pub(super) fn put_member(member: &MemberInfo) -> (String, String) {
+    let mut row = serde_json::json!({ "id": member.id, "peerURLs": member.peer_urls });
     if !member.name.is_empty() {
         row["name"] = member.name.clone().into();
     }
-    if !member.client_ur_ls.is_empty() {
-        row["clientURLs"] = member.client_ur_ls.clone().into();
+    if !member.client_urls.is_empty() {
+        row["clientURLs"] = member.client_urls.clone().into();
     }
-    if member.is_learner {
+    if member.learner {
         row["isLearner"] = true.into();
     }
-    (format!("{:x}", member.id), row.to_string())
+    (member_key(member.id), row.to_string())
 }
 
-/// Writes who votes, as etcd keeps it.
-pub(super) fn put_conf_state(members: &[pb::Member]) -> String {
-    let ids = |learners: bool| -> Vec<u64> {
-        let of = members.iter().filter(|m| m.is_learner == learners);
-        of.map(|m| m.id).collect()
-    };
-    let mut row = serde_json::json!({ "voters": ids(false), "auto_leave": false });
-    if members.iter().any(|m| m.is_learner) {
-        row["learners"] = ids(true).into();
+/// Writes a member's id as etcd keeps it.
+pub(super) fn member_key(id: u64) -> String {
+    format!("{id:x}")
+}
+
+/// Writes who votes, as etcd keeps it (raftpb.ConfState).
+pub(super) fn put_conf_state(c: &ConfState) -> String {
+    let mut row = serde_json::json!({ "voters": c.voters, "auto_leave": c.auto_leave });
+    let others = [
+        ("learners", &c.learners),
+        ("voters_outgoing", &c.voters_outgoing),
+        ("learners_next", &c.learners_next),
+    ];
+    for (name, ids) in others {
+        if !ids.is_empty() {
+            row[name] = ids.clone().into();
+        }
     }
     row.to_string()
 }
 
 #[cfg(test)]
 mod tests {
+    use mvcc::Membership;
+
     use super::*;
 
     #[test]
@@ -261,11 +275,11 @@ mod tests {
 
     #[test]
     fn a_member_is_written_as_etcd_does() {
-        let member = pb::Member {
+        let member = MemberInfo {
             id: 0x8e9e_05c5_2164_694d,
             name: "a".to_owned(),
-            peer_ur_ls: vec!["http://p".to_owned()],
-            ..pb::Member::default()
+            peer_urls: vec!["http://p".to_owned()],
+            ..MemberInfo::default()
         };
         let (key, row) = put_member(&member);
         assert_eq!(key, "8e9e05c52164694d");
@@ -274,7 +288,7 @@ mod tests {
             r#"{"id":10276657743932975437,"name":"a","peerURLs":["http://p"]}"#
         );
         assert_eq!(
-            put_conf_state(&[member]),
+            put_conf_state(Membership::new(1, [member]).conf_state()),
             r#"{"auto_leave":false,"voters":[10276657743932975437]}"#
         );
     }

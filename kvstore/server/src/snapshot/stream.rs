@@ -47,11 +47,7 @@ pub(crate) fn begin(handle: &Handle) -> Result<SnapshotStream, Status> {
         .map_err(|_full| Status::resource_exhausted("etcdserver: too many requests"))?;
     let now = shared.now();
     let (view, facts) = shared.with(|core| (core.machine.view(now), core.machine.facts()))?;
-    let moment = Moment {
-        view,
-        facts,
-        members: handle.members(),
-    };
+    let moment = Moment { view, facts };
     tracing::info!(
         revision = moment.view.revision(),
         "sending a snapshot to a client"

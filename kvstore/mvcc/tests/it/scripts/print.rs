@@ -15,8 +15,21 @@ pub(super) fn reply(reply: &Reply) -> String {
         Reply::LeaseRevoke(r) | Reply::LeaseCheckpoint(r) => format!("rev={}", r.revision),
         Reply::Alarm(r) => format!("rev={} {}", r.revision, alarms(&r.alarms)),
         Reply::Downgrade => "done".to_owned(),
+        Reply::Members(r) => members(r.iter()),
         Reply::Auth(r) => format!("rev={} auth={}", r.revision, r.auth_revision),
     }
+}
+
+pub(super) fn members<'a>(members: impl Iterator<Item = &'a MemberInfo>) -> String {
+    let one = |m: &MemberInfo| {
+        let kind = if m.learner { "learner" } else { "voter" };
+        let (peers, clients) = (m.peer_urls.join(","), m.client_urls.join(","));
+        format!(
+            "{}:{kind} name={:?} peers={peers} clients={clients}",
+            m.id, m.name
+        )
+    };
+    members.map(one).collect::<Vec<_>>().join("\n")
 }
 
 pub(super) fn alarms(alarms: &[Alarm]) -> String {

@@ -8,7 +8,7 @@ use mvcc::check::{check_delete_range, check_put, check_range, check_txn};
 use mvcc::watch::WatchCreate;
 use mvcc::*;
 
-use super::{Member, Outcome, auth, print, refused};
+use super::{Member, Outcome, auth, members, print, refused};
 
 pub(super) fn run(m: &mut Member, command: &goldenscript::Command) -> Outcome {
     let mut args = command.consume_args();
@@ -55,6 +55,7 @@ pub(super) fn run(m: &mut Member, command: &goldenscript::Command) -> Outcome {
             });
             m.propose(Proposal {
                 id,
+                since: None,
                 identity: None,
                 command,
             })?
@@ -71,6 +72,7 @@ pub(super) fn run(m: &mut Member, command: &goldenscript::Command) -> Outcome {
             )
         }
         "alarm" => alarm(m, &mut args)?,
+        "bootstrap" | "member" | "members" => members::run(m, &command.name, &mut args)?,
         "page" => page(m, &mut args)?,
         "downgrade" => downgrade(m, args.next_pos())?,
         "as" | "auth" | "user" | "role" | "may" => auth::run(m, &command.name, &mut args)?,
