@@ -1,8 +1,9 @@
 //! The store over the network: etcd v3 gRPC, ours or a real etcd.
 //!
 //! Several endpoints may be given; one is used until it fails. Reads are tried
-//! again elsewhere; a write only if the connection was never made, because then
-//! it cannot have been carried out.
+//! again elsewhere; a write if the connection was never made, because then it
+//! cannot have been carried out, or if its fate is unknown and it expects a
+//! revision, because then only one of the attempts can be.
 
 mod channel;
 mod watch;
@@ -40,7 +41,7 @@ impl EtcdStore {
     pub async fn connect(config: &EtcdConfig) -> Result<Self, StoreError> {
         let channels = Channels::new(config)?;
         let status = channels
-            .call(Call::Read, |channel| async move {
+            .call(Call::Repeatable, |channel| async move {
                 let mut client = MaintenanceClient::new(channel);
                 client.status(pb::StatusRequest {}).await
             })
@@ -63,7 +64,7 @@ impl EtcdStore {
 
     async fn range(&self, request: pb::RangeRequest) -> Result<pb::RangeResponse, StoreError> {
         self.channels
-            .call(Call::Read, |channel| {
+            .call(Call::Repeatable, |channel| {
                 let request = request.clone();
                 async move {
                     KvClient::new(channel)
@@ -83,7 +84,10 @@ impl EtcdStore {
     ) -> Result<Cas, StoreError> {
         use pb::compare::{CompareResult, CompareTarget, TargetUnion};
         let key = Bytes::copy_from_slice(key.as_bytes());
-        let deletes = matches!(then, pb::request_op::Request::RequestDeleteRange(_));
+        let value = match &then {
+            pb::request_op::Request::RequestPut(put) => Some(put.value.clone()),
+            _ => None,
+        };
         let request = pb::TxnRequest {
             compare: vec![pb::Compare {
                 result: CompareResult::Equal.into(),
@@ -102,9 +106,45 @@ impl EtcdStore {
                 })),
             }],
         };
-        let reply = self
-            .channels
-            .call(Call::Write, |channel| {
+        match self.txn(Call::Once, &request).await {
+            Err(StoreError::Unknown(why)) => {
+                let learnt = self.learn_swap(&request, expected, value).await;
+                learnt.ok_or(StoreError::Unknown(why))
+            }
+            reply => Ok(swapped(reply?, expected, value.is_none())),
+        }
+    }
+
+    /// Finds out about a swap of which nobody knows whether it was carried out.
+    async fn learn_swap(
+        &self,
+        request: &pb::TxnRequest,
+        expected: u64,
+        value: Option<Bytes>,
+    ) -> Option<Cas> {
+        if expected > 0 {
+            // Nobody gives the key its old revision again: of all attempts one
+            // at most is carried out, and this one says so if it was.
+            let reply = self.txn(Call::Repeatable, request).await.ok()?;
+            return match swapped(reply, expected, value.is_none()) {
+                Cas::Done(revision) => Some(Cas::Done(revision)),
+                Cas::Conflict(_) => None,
+            };
+        }
+        // Tried again, it could bring back what was made and is deleted by now.
+        // But objects are born with an id of their own: if it is there, it is ours.
+        let key = &request.compare.first()?.key;
+        let found = self.get(std::str::from_utf8(key).ok()?).await.ok()?.kv?;
+        (Some(found.value) == value).then_some(Cas::Done(found.mod_revision))
+    }
+
+    async fn txn(
+        &self,
+        call: Call,
+        request: &pb::TxnRequest,
+    ) -> Result<pb::TxnResponse, StoreError> {
+        self.channels
+            .call(call, |channel| {
                 let request = request.clone();
                 async move {
                     KvClient::new(channel)
@@ -113,17 +153,7 @@ impl EtcdStore {
                         .await
                 }
             })
-            .await?;
-        let revision = revision(reply.header.as_ref());
-        let first = reply.responses.into_iter().next().and_then(|r| r.response);
-        Ok(match first {
-            Some(pb::response_op::Response::ResponseRange(range)) if !reply.succeeded => {
-                Cas::Conflict(range.kvs.into_iter().next().map(kv))
-            }
-            // It was expected absent and is: there was nothing to delete.
-            _ if deletes && expected == 0 => Cas::Conflict(None),
-            _ => Cas::Done(revision),
-        })
+            .await
     }
 
     async fn lease(&self, ttl: Option<u64>) -> Result<i64, StoreError> {
@@ -131,7 +161,8 @@ impl EtcdStore {
         let grant = |ttl| async move {
             let granted = self
                 .channels
-                .call(Call::Write, |channel| async move {
+                // One granted twice ends by itself.
+                .call(Call::Repeatable, |channel| async move {
                     let request = pb::LeaseGrantRequest { ttl, id: 0 };
                     LeaseClient::new(channel).lease_grant(request).await
                 })
@@ -139,6 +170,20 @@ impl EtcdStore {
             Ok(granted.id)
         };
         self.leases.lease(ttl, grant).await
+    }
+}
+
+/// Reads what a swap did.
+fn swapped(reply: pb::TxnResponse, expected: u64, deletes: bool) -> Cas {
+    let revision = revision(reply.header.as_ref());
+    let first = reply.responses.into_iter().next().and_then(|r| r.response);
+    match first {
+        Some(pb::response_op::Response::ResponseRange(range)) if !reply.succeeded => {
+            Cas::Conflict(range.kvs.into_iter().next().map(kv))
+        }
+        // It was expected absent and is: there was nothing to delete.
+        _ if deletes && expected == 0 => Cas::Conflict(None),
+        _ => Cas::Done(revision),
     }
 }
 
@@ -277,7 +322,7 @@ impl Store for EtcdStore {
         };
         let done = self
             .channels
-            .call(Call::Write, |channel| async move {
+            .call(Call::Once, |channel| async move {
                 KvClient::new(channel).compact(request).await
             })
             .await;

@@ -130,7 +130,9 @@ pub enum StoreError {
 /// A replicated, revisioned key space.
 ///
 /// Writes are never repeated by an implementation unless the error proves that
-/// the first attempt was not carried out; reads may be.
+/// the first attempt was not carried out, or only one of them can be; reads may
+/// be. Objects have an id of their own from the start, so that nobody else
+/// creates the same bytes.
 #[async_trait]
 pub trait Store: Send + Sync + fmt::Debug + 'static {
     /// Reads one key, linearizably.

@@ -19,9 +19,11 @@ const CALL_TIMEOUT: Duration = Duration::from_secs(10);
 const KEEPALIVE_EVERY: Duration = Duration::from_secs(30);
 const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(10);
 /// How often a call is tried, over all endpoints; then its error is returned.
-const ATTEMPTS_MAX: u32 = 6;
-/// The pause after the first attempt, doubled after every other.
+/// With the pauses it is longer than a store needs to elect another leader.
+const ATTEMPTS_MAX: u32 = 10;
+/// The pause after the first attempt, doubled after every other up to the greatest.
 const PAUSE_MIN: Duration = Duration::from_millis(50);
+const PAUSE_MAX: Duration = Duration::from_millis(500);
 
 /// The files of a TLS client, already read.
 #[derive(Clone, Debug, Default)]
@@ -46,10 +48,10 @@ pub struct EtcdConfig {
 /// Whether a call may be carried out twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Call {
-    /// It changes nothing.
-    Read,
-    /// It must not be carried out twice.
-    Write,
+    /// It may: it changes nothing, or only the first of two changes anything.
+    Repeatable,
+    /// It must not.
+    Once,
 }
 
 #[derive(Debug)]
@@ -115,12 +117,12 @@ impl Channels {
             if failed {
                 self.leave(at);
             }
-            let again = failed && (call == Call::Read || never_sent(&status));
+            let again = failed && (call == Call::Repeatable || never_sent(&status));
             if !again || attempt == ATTEMPTS_MAX {
                 return Err(error(call, &status));
             }
             sleep(pause).await;
-            pause *= 2;
+            pause = (pause * 2).min(PAUSE_MAX);
             attempt += 1;
         }
     }
@@ -194,7 +196,7 @@ pub(super) fn error(call: Call, status: &Status) -> StoreError {
         Code::OutOfRange => StoreError::TooLarge,
         Code::ResourceExhausted if message.contains("larger than") => StoreError::TooLarge,
         _ if !elsewhere(status) => StoreError::Other(message.to_owned()),
-        _ if call == Call::Read || never_sent(status) => StoreError::Unavailable(text()),
+        _ if call == Call::Repeatable || never_sent(status) => StoreError::Unavailable(text()),
         _ => StoreError::Unknown(text()),
     }
 }
@@ -239,24 +241,27 @@ mod tests {
     #[test]
     fn says_what_happened() {
         let compacted = Status::out_of_range(words::COMPACTED);
-        assert_eq!(error(Call::Read, &compacted), StoreError::Compacted(None));
+        assert_eq!(
+            error(Call::Repeatable, &compacted),
+            StoreError::Compacted(None)
+        );
         let changed = Status::unavailable("etcdserver: leader changed");
         assert!(matches!(
-            error(Call::Write, &changed),
+            error(Call::Once, &changed),
             StoreError::Unknown(_)
         ));
         assert!(matches!(
-            error(Call::Read, &changed),
+            error(Call::Repeatable, &changed),
             StoreError::Unavailable(_)
         ));
         let refused = Status::invalid_argument("etcdserver: key is not provided");
-        assert!(matches!(error(Call::Write, &refused), StoreError::Other(_)));
+        assert!(matches!(error(Call::Once, &refused), StoreError::Other(_)));
     }
 
     #[tokio::test]
-    async fn repeats_reads_but_not_writes() {
+    async fn repeats_only_what_may_be() {
         let two = channels(&["127.0.0.1:1", "127.0.0.1:2"]);
-        for (call, want) in [(Call::Read, ATTEMPTS_MAX), (Call::Write, 1)] {
+        for (call, want) in [(Call::Repeatable, ATTEMPTS_MAX), (Call::Once, 1)] {
             let tries = AtomicU32::new(0);
             let result: Result<(), _> = two
                 .call(call, |_| {
@@ -278,7 +283,7 @@ mod tests {
         let one = channels(&[&url]);
         let tries = AtomicU32::new(0);
         let result = one
-            .call(Call::Write, |channel| {
+            .call(Call::Once, |channel| {
                 tries.fetch_add(1, Ordering::Relaxed);
                 async move {
                     let mut client = proto::etcdserverpb::kv_client::KvClient::new(channel);

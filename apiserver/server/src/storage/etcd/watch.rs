@@ -57,7 +57,7 @@ pub(super) async fn open(
     let opening = async {
         let mut client = WatchClient::new(channel).max_decoding_message_size(ANSWER_BYTES_MAX);
         let replies = client.watch(request).await;
-        let replies = replies.map_err(|status| error(Call::Read, &status))?;
+        let replies = replies.map_err(|status| error(Call::Repeatable, &status))?;
         let replies = replies.into_inner();
         let mut watch = EtcdWatch { requests, replies };
         let first = watch.reply().await?;
@@ -87,7 +87,7 @@ impl EtcdWatch {
             Ok(Some(reply)) => reply,
             Ok(None) => return Err(StoreError::Ended("the server closed it".to_owned())),
             Err(status) => {
-                return Err(match error(Call::Read, &status) {
+                return Err(match error(Call::Repeatable, &status) {
                     StoreError::Unavailable(e) | StoreError::Other(e) => StoreError::Ended(e),
                     known => known,
                 });
