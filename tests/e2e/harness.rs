@@ -159,6 +159,11 @@ impl Program {
         String::from_utf8_lossy(bytes.get(self.stderr_from..).unwrap_or_default()).into_owned()
     }
 
+    /// Returns how it ended, if it did by itself.
+    pub(crate) fn ended(&mut self) -> Option<std::process::ExitStatus> {
+        self.child.try_wait().unwrap()
+    }
+
     pub(crate) fn pid(&self) -> u32 {
         self.child.id()
     }

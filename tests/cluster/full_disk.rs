@@ -1,0 +1,65 @@
+//! The disk of one member fills up: the others go on, and it comes back when
+//! there is room again.
+
+use std::time::Duration;
+
+use crate::client::runtime;
+use crate::harness::{alone, until};
+use crate::load::{Load, Shape};
+use crate::members::Cluster;
+use crate::small_disk::SmallDisk;
+use crate::target::{Target, target};
+
+/// Values big enough to fill what was set aside.
+const WRITERS: Shape = Shape {
+    writers: 20,
+    rest: Duration::from_millis(50),
+    padding: 32 << 10,
+};
+
+#[test]
+fn stops_one_member_only() {
+    let target = target!();
+    let _alone = alone();
+    let Some(disk) = SmallDisk::mount() else {
+        return;
+    };
+    let mut cluster = Cluster::planned(target, None, &[]);
+    let small = (0..3).map(|_| cluster.plan()).last().unwrap();
+    cluster.members[small].data = disk.path().join("data");
+    cluster.start_all();
+    let load = Load::start(&cluster, WRITERS);
+    disk.fill();
+    let ended = until("the member to run out of room", || {
+        match cluster.members[small].program().ended() {
+            Some(status) => Ok(status),
+            None => Err(format!("{} writes later", load.acknowledged())),
+        }
+    });
+    cluster.members[small].wait();
+    let log = cluster.members[small].log();
+    let said = log
+        .lines()
+        .rev()
+        .find(|l| l.to_lowercase().contains("no space left"));
+    assert!(said.is_some(), "it did not say why it ended ({ended})");
+    eprintln!(
+        "the full member ended ({ended}): {}",
+        said.unwrap_or_default()
+    );
+    if matches!(cluster.target, Target::Keelson) {
+        assert!(!log.contains("panicked"), "not a clean end");
+    }
+    load.write_more(WRITERS.writers * 10);
+    let alarms = runtime()
+        .block_on(cluster.members[0].client.alarms())
+        .unwrap();
+    assert!(alarms.is_empty(), "the cluster is not full: {alarms:?}");
+
+    // As long as there is no room it does not come back.
+    disk.free();
+    cluster.restart(small);
+    cluster.await_healthy();
+    load.write_more(WRITERS.writers * 10);
+    eprintln!("{}", load.finish().check(&cluster));
+}
