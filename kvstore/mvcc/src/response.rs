@@ -197,11 +197,16 @@ pub struct Event {
 
 impl Event {
     /// Builds an event that nobody has looked at yet.
+    ///
+    /// `previous` is the record before. What a creation replaced, in a transaction
+    /// that deleted the key first, is nobody's previous pair (etcd: v3rpc/watch.go,
+    /// IsCreateEvent).
     pub(crate) fn after(kind: EventKind, kv: KeyValue, previous: Option<Rev>) -> Self {
+        let creates = kind == EventKind::Put && kv.create_revision == kv.mod_revision;
         Self {
             kind,
             kv,
-            previous,
+            previous: previous.filter(|_| !creates),
             prev: OnceLock::new(),
             wire: OnceLock::new(),
             wire_prev: OnceLock::new(),

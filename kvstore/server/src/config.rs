@@ -121,6 +121,18 @@ pub struct Compaction {
     pub pause: Duration,
 }
 
+/// When the members compare their data (etcd: server/etcdserver/corrupt.go).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CorruptionChecks {
+    /// Whether a member compares itself with the others before it serves.
+    pub initial: bool,
+    /// How often the leader compares all members; never if not given.
+    pub interval: Option<Duration>,
+    /// How often the leader compares what was hashed at compactions; never if not
+    /// given.
+    pub compacted: Option<Duration>,
+}
+
 /// How old history is forgotten without anybody asking.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AutoCompaction {
@@ -196,6 +208,10 @@ pub struct Config {
     pub pre_vote: bool,
     /// Most learners in the cluster.
     pub max_learners: usize,
+    /// Applied entries kept for members that lag. One that lags more gets a snapshot.
+    pub catch_up_entries: u64,
+    /// When the members compare their data.
+    pub corruption_checks: CorruptionChecks,
     /// Certificates for `https` client URLs.
     pub client_tls: Option<TlsFiles>,
     /// Certificates for `https` peer URLs.
@@ -278,6 +294,8 @@ impl Config {
             strict_reconfig_check: true,
             pre_vote: true,
             max_learners: 1,
+            catch_up_entries: 5_000,
+            corruption_checks: CorruptionChecks::default(),
             client_tls: None,
             peer_tls: None,
             auto_tls: AutoTls::default(),

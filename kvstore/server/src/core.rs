@@ -7,10 +7,14 @@
 
 mod apply;
 mod background;
+mod membership;
+mod pending;
+mod route;
+mod transfer;
 
 use std::{
-    collections::{HashMap, VecDeque},
-    mem,
+    collections::HashMap,
+    path::PathBuf,
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicU64, Ordering},
@@ -20,49 +24,68 @@ use std::{
 };
 
 use bytes::Bytes;
-use member::{Input, Member, Output, ReadId, Role, Standing};
+use member::{Change, Input, Member, Output, ReadId, Role, Standing};
 use mvcc::{
     Applied, StateMachine,
     watch::{StreamId, WatchHub},
 };
 use tokio::sync::{Notify, oneshot};
 
-pub(crate) use self::background::Background;
+use self::pending::Pending;
+pub(crate) use self::{
+    background::Background,
+    membership::change_of,
+    transfer::{Arrival, Sending},
+};
 use crate::{
     auth::SimpleTokens,
     config::Config,
     fatal::fatal,
+    identity::Ids,
     metrics::Metrics,
+    peers::{Note, Peers},
     rpc_error::RpcError,
     threads::{LogJob, RowsJob},
 };
-
-/// Most proposals that may wait to be applied. Beyond it a client is told
-/// "too many requests", as etcd does when apply lags its commits by this much.
-pub(crate) const PROPOSALS_WAITING_MAX: usize = 5_000;
-
-/// Proposals of clients stop this far below the limit, so that the store's own
-/// revocations and compactions still get in.
-const PROPOSALS_RESERVED: usize = 500;
 
 /// Most bytes that may wait to be written behind the log. Beyond it clients are
 /// told "too many requests" until the rows thread has caught up.
 const WRITEBACK_LAG_BYTES_MAX: usize = 256 << 20;
 
-type Answer<T> = oneshot::Sender<Result<T, RpcError>>;
-
-/// What other threads report to the driver.
+/// What others report to the driver: the disk threads, and the links to peers.
 #[derive(Debug)]
 pub(crate) enum Done {
     /// The log is synced up to this write.
     LogSynced(u64),
     /// A batch is in the tree of rows.
     RowsWritten {
+        /// Which rows; see [`RowsJob::Replace`].
+        generation: u64,
         /// The state machine's name for it.
         token: u64,
     },
     /// The rows are durable up to this index.
-    RowsDurable(u64),
+    RowsDurable {
+        /// Which rows.
+        generation: u64,
+        /// The index.
+        index: u64,
+    },
+    /// A peer sent notes.
+    Notes(u64, Vec<Note>),
+    /// Messages of raft to a peer were lost.
+    Unreachable(u64),
+    /// A link to a peer has come up.
+    Linked(u64),
+    /// A snapshot was taken in by a peer, or not.
+    SnapshotSent {
+        /// The peer.
+        peer: u64,
+        /// Whether it was.
+        ok: bool,
+    },
+    /// A snapshot is ready to be installed.
+    Arrived(Box<Arrival>),
 }
 
 /// Returns how long a request waits for its answer (etcd: server/config,
@@ -71,18 +94,41 @@ pub(crate) fn request_timeout(config: &Config) -> Duration {
     Duration::from_secs(5) + 2 * config.election_timeout
 }
 
+/// What a member is to do next, as the one who drives it sees it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fate {
+    /// Goes on.
+    Lives,
+    /// Was removed from its cluster, and stops.
+    Removed,
+}
+
 /// One member's whole state.
 pub(crate) struct Core {
     pub(crate) member: Member,
     pub(crate) machine: StateMachine,
     pub(crate) hub: WatchHub,
-    /// Proposals that came since the last turn.
-    queue: Vec<member::Proposal>,
-    waiters: HashMap<u64, Answer<Applied>>,
-    /// When each waiter gives up, soonest first: all wait equally long.
-    deadlines: VecDeque<(Duration, u64)>,
-    readers: HashMap<ReadId, Answer<()>>,
-    next_read: u64,
+    pending: Pending,
+    /// Whose proposals are being proposed; nobody's but those of this member's own
+    /// clients outside of that.
+    proposes_for: Option<u64>,
+    /// Own proposals that were refused for the moment: to be sent again at the next
+    /// tick, so that two members who take each other for the leader do not spin.
+    refused: Vec<u64>,
+    resend_due: Duration,
+    ids: Ids,
+    pub(crate) peers: Peers,
+    /// The snapshot that raft is asked about at the moment.
+    arrival: Option<Box<Arrival>>,
+    /// Counts the rows there have been: those of snapshots follow the first.
+    generation: u64,
+    /// Where the rows are.
+    rows_path: PathBuf,
+    /// Rows that were replaced, and when they may go.
+    retired: Vec<(Duration, PathBuf)>,
+    pub(crate) fate: Fate,
+    /// Snapshots that should be sent; taken by whoever can start tasks.
+    pub(crate) sendings: Vec<Sending>,
     /// Whom to wake when a stream has something to say.
     streams: HashMap<StreamId, Arc<Notify>>,
     next_stream: StreamId,
@@ -102,8 +148,11 @@ pub(crate) struct Core {
 
 /// What a core is made of.
 pub(crate) struct Parts {
+    pub(crate) ids: Ids,
     pub(crate) member: Member,
     pub(crate) machine: StateMachine,
+    pub(crate) peers: Peers,
+    pub(crate) rows_path: PathBuf,
     pub(crate) log: mpsc::Sender<LogJob>,
     pub(crate) rows_jobs: mpsc::Sender<RowsJob>,
     pub(crate) metrics: Arc<Metrics>,
@@ -119,15 +168,22 @@ impl Core {
             .store(parts.machine.auth().enabled(), Ordering::Release);
         let applied = parts.machine.applied_index();
         parts.applied.store(applied, Ordering::Relaxed);
-        Self {
+        let core = Self {
             hub: WatchHub::new(parts.machine.revision()),
             member: parts.member,
             machine: parts.machine,
-            queue: Vec::new(),
-            waiters: HashMap::new(),
-            deadlines: VecDeque::new(),
-            readers: HashMap::new(),
-            next_read: 0,
+            pending: Pending::default(),
+            proposes_for: None,
+            refused: Vec::new(),
+            resend_due: Duration::ZERO,
+            ids: parts.ids,
+            peers: parts.peers,
+            arrival: None,
+            generation: 0,
+            rows_path: parts.rows_path,
+            retired: Vec::new(),
+            fate: Fate::Lives,
+            sendings: Vec::new(),
             streams: HashMap::new(),
             next_stream: 0,
             log: parts.log,
@@ -140,7 +196,9 @@ impl Core {
             election_timeout: config.election_timeout,
             request_timeout: request_timeout(config),
             warning_apply_duration: config.warning_apply_duration,
-        }
+        };
+        core.address_peers();
+        core
     }
 
     /// Carries out what came since the last turn.
@@ -150,8 +208,21 @@ impl Core {
             match event {
                 // Reported in order, so the last one says it all.
                 Done::LogSynced(number) => synced = Some(number),
-                Done::RowsWritten { token } => self.machine.writeback_done(token),
-                Done::RowsDurable(index) => self.written_back(index, now),
+                Done::RowsWritten { generation, token } if generation == self.generation => {
+                    self.machine.writeback_done(token);
+                }
+                Done::RowsDurable { generation, index } if generation == self.generation => {
+                    self.written_back(index, now);
+                }
+                // Of rows that a snapshot has replaced.
+                Done::RowsWritten { .. } | Done::RowsDurable { .. } => {}
+                Done::Notes(from, notes) => self.take_notes(from, notes, now),
+                Done::Unreachable(peer) => self.step(Input::Unreachable(peer), now),
+                Done::Linked(peer) => self.linked(peer),
+                Done::SnapshotSent { peer, ok } => {
+                    self.step(Input::SnapshotSent { peer, ok }, now);
+                }
+                Done::Arrived(arrival) => self.arrived(arrival, now),
             }
         }
         if let Some(number) = synced {
@@ -161,21 +232,15 @@ impl Core {
             self.step(Input::Turn, now);
         }
         self.work_in_background(now);
-        self.propose_queued(now);
-    }
-
-    /// Hands everything that queued up to the member, as one batch.
-    fn propose_queued(&mut self, now: Duration) {
-        if !self.queue.is_empty() {
-            let batch = mem::take(&mut self.queue);
-            self.step(Input::Propose(batch), now);
-        }
+        self.hand_over(now);
     }
 
     /// Takes in what the disk threads reported at their end.
     pub(crate) fn settle_reports(&mut self, done: Vec<Done>) {
         for event in done {
-            if let Done::RowsWritten { token } = event {
+            if let Done::RowsWritten { generation, token } = event
+                && generation == self.generation
+            {
                 self.machine.writeback_done(token);
             }
         }
@@ -184,17 +249,11 @@ impl Core {
     /// Lets one tick of time pass.
     pub(crate) fn tick(&mut self, now: Duration) {
         self.step(Input::Tick, now);
-        while let Some((deadline, id)) = self.deadlines.front()
-            && *deadline <= now
-        {
-            if let Some(waiter) = self.waiters.remove(id) {
-                // The caller may be gone; then nobody needs the answer.
-                let _gone = waiter.send(Err(mvcc::Error::Timeout.into()));
-            }
-            self.deadlines.pop_front();
-        }
+        self.pending.expire(now);
+        self.send_again(now);
+        self.remove_retired(now);
         self.tick_background(now);
-        self.propose_queued(now);
+        self.hand_over(now);
     }
 
     pub(crate) fn step(&mut self, input: Input, now: Duration) {
@@ -205,19 +264,30 @@ impl Core {
     fn carry_out(&mut self, outputs: Vec<Output>, now: Duration) {
         for output in outputs {
             match output {
-                // There are no peers yet; a lone voter has nothing to say to anybody,
-                // and nobody asks it or tells it anything.
-                Output::Send(_)
-                | Output::SendSnapshot { .. }
-                | Output::AskLeader { .. }
-                | Output::AnswerRead { .. } => {}
-                Output::Install(_) | Output::Removed | Output::LogLost { .. } => {
-                    fatal(
-                        "member",
-                        &format!("unexpected of a lone member: {output:?}"),
-                    );
+                Output::Send(messages) => self.send(messages),
+                Output::SendSnapshot { peer, message } => self.send_snapshot(peer, *message, now),
+                Output::AskLeader { leader, attempt } => {
+                    // Lost or not, it is asked again.
+                    let _lost = self.peers.send(leader, Note::ReadAsk { attempt });
                 }
-                Output::Persist(persist) => self.send_log(LogJob::Write(persist)),
+                Output::AnswerRead {
+                    peer,
+                    attempt,
+                    index,
+                } => {
+                    let _lost = self.peers.send(peer, Note::ReadAnswer { attempt, index });
+                }
+                Output::Install(meta) => self.install(&meta, now),
+                Output::Removed => self.removed(),
+                Output::LogLost { commit, last } => fatal(
+                    "log",
+                    &format!(
+                        "it ends at entry {last}, but this member once acknowledged entry \
+                         {commit}: the end of the log is lost, and voting on would break the \
+                         cluster. Remove the member, delete its data, and add it again"
+                    ),
+                ),
+                Output::Persist(persist) => self.persist(persist),
                 Output::Apply(entries) => self.apply(entries, now),
                 Output::ReadReady(ids) => self.answer_reads(ids, &Ok(())),
                 Output::ReadRefused { ids, reason } => {
@@ -227,16 +297,7 @@ impl Core {
                     };
                     self.answer_reads(ids, &Err(error.into()));
                 }
-                Output::Refused { ids, reason } => {
-                    let error = match reason {
-                        member::Refusal::NotLeader => mvcc::Error::NoLeader,
-                        member::Refusal::TooMany => mvcc::Error::TooManyRequests,
-                        member::Refusal::Transferring => mvcc::Error::LeaderChanged,
-                    };
-                    for id in ids {
-                        self.answer(id, Err(error.clone().into()));
-                    }
-                }
+                Output::Refused { ids, reason } => self.refuse(ids, reason),
                 Output::Standing(standing) => self.change_standing(standing, now),
             }
         }
@@ -249,27 +310,81 @@ impl Core {
         data: Bytes,
         now: Duration,
     ) -> Result<oneshot::Receiver<Result<Applied, RpcError>>, RpcError> {
-        let full = self.waiters.len() >= PROPOSALS_WAITING_MAX - PROPOSALS_RESERVED;
-        if full || self.machine.dirty_bytes() >= WRITEBACK_LAG_BYTES_MAX {
-            return Err(mvcc::Error::TooManyRequests.into());
-        }
-        let (answer, receiver) = oneshot::channel();
-        self.waiters.insert(id, answer);
-        self.deadlines.push_back((now + self.request_timeout, id));
-        self.queue.push(member::Proposal { id, data });
-        self.metrics
-            .proposals_pending
-            .set(i64::try_from(self.waiters.len()).unwrap_or(i64::MAX));
+        self.check_room()?;
+        let receiver = self.pending.add(id, data, now + self.request_timeout);
+        self.count_pending();
         Ok(receiver)
+    }
+
+    /// Proposes a membership change; only a leader can.
+    pub(crate) fn propose_change(
+        &mut self,
+        id: u64,
+        change: Change,
+        context: Bytes,
+        now: Duration,
+    ) -> Result<oneshot::Receiver<Result<Applied, RpcError>>, RpcError> {
+        self.check_room()?;
+        let receiver = self.pending.wait_for(id, now + self.request_timeout);
+        self.count_pending();
+        let input = Input::ProposeChange {
+            id,
+            change,
+            context,
+        };
+        self.step(input, now);
+        Ok(receiver)
+    }
+
+    fn check_room(&self) -> Result<(), RpcError> {
+        let lags = self.machine.dirty_bytes() >= WRITEBACK_LAG_BYTES_MAX;
+        match self.pending.has_room() && !lags {
+            true => Ok(()),
+            false => Err(mvcc::Error::TooManyRequests.into()),
+        }
+    }
+
+    fn count_pending(&self) {
+        let waiting = i64::try_from(self.pending.len()).unwrap_or(i64::MAX);
+        self.metrics.proposals_pending.set(waiting);
+    }
+
+    /// Says whether this member leads, as far as it knows.
+    pub(crate) fn leads(&self) -> bool {
+        self.member.standing().role == Role::Leader
+    }
+
+    /// Returns who this member is.
+    pub(crate) fn member_id(&self) -> u64 {
+        self.ids.member
+    }
+
+    /// Says whether anybody waits for a proposal.
+    pub(crate) fn owes_answers(&self) -> bool {
+        self.pending.len() > 0
+    }
+
+    /// Begins to hand leadership to a member; says whether it can be.
+    pub(crate) fn move_leader(&mut self, to: u64, now: Duration) -> bool {
+        let votes = self.member.conf_state().is_voter(to);
+        if votes && to != self.ids.member {
+            self.step(Input::Transfer(to), now);
+        }
+        votes
+    }
+
+    /// Begins to hand leadership to whoever can take it over soonest, if this member
+    /// leads and there is anybody.
+    pub(crate) fn hand_leadership_over(&mut self, now: Duration) -> Option<u64> {
+        let to = self.leads().then(|| self.member.best_transferee())??;
+        self.step(Input::Transfer(to), now);
+        Some(to)
     }
 
     /// Asks for everything acknowledged so far to be readable; the answer comes
     /// when it is.
     pub(crate) fn begin_read(&mut self, now: Duration) -> oneshot::Receiver<Result<(), RpcError>> {
-        let (answer, receiver) = oneshot::channel();
-        self.next_read += 1;
-        let id = ReadId(self.next_read);
-        self.readers.insert(id, answer);
+        let (id, receiver) = self.pending.add_read();
         self.step(Input::Read(id), now);
         receiver
     }
@@ -279,40 +394,23 @@ impl Core {
             if result.is_err() {
                 self.metrics.read_indexes_failed.inc();
             }
-            if let Some(reader) = self.readers.remove(&id) {
-                let _gone = reader.send(result.clone());
-            }
+            self.pending.answer_read(id, result.clone());
         }
     }
 
-    fn answer(&mut self, id: u64, result: Result<Applied, RpcError>) {
-        if let Some(waiter) = self.waiters.remove(&id) {
-            let _gone = waiter.send(result);
-        }
-    }
-
-    /// Forgets the deadlines of those who have their answer; answers come in order.
-    fn forget_answered(&mut self) {
-        while let Some((_, id)) = self.deadlines.front()
-            && !self.waiters.contains_key(id)
-        {
-            self.deadlines.pop_front();
-        }
-    }
-
+    /// Takes office, or leaves it. Whoever waits for a proposal goes on waiting: the
+    /// next leader is handed it again.
     fn change_standing(&mut self, standing: Standing, now: Duration) {
         self.metrics.standing(&standing);
         tracing::info!(term = standing.term, role = ?standing.role, leader = %format!("{:x}", standing.leader), "standing changed");
         if standing.role == Role::Leader {
             self.machine.promote(now, self.election_timeout);
-            return;
+        } else {
+            self.machine.demote();
         }
-        self.machine.demote();
-        // Whether their proposals will be applied is not known any more.
-        for (_, waiter) in self.waiters.drain() {
-            let _gone = waiter.send(Err(mvcc::Error::LeaderChanged.into()));
+        if standing.leader != 0 {
+            self.pending.queue_again(Duration::MAX);
         }
-        self.deadlines.clear();
     }
 
     /// Opens a watch stream and names whom to wake for it.
@@ -346,12 +444,6 @@ impl Core {
 
 impl Drop for Core {
     fn drop(&mut self) {
-        for (_, waiter) in self.waiters.drain() {
-            let _gone = waiter.send(Err(mvcc::Error::Stopped.into()));
-        }
-        for (_, reader) in self.readers.drain() {
-            let _gone = reader.send(Err(mvcc::Error::Stopped.into()));
-        }
         for signal in self.streams.values() {
             signal.notify_one();
         }

@@ -1,13 +1,13 @@
 //! The driver: waits for something to do, takes one turn, waits again.
 
-use std::{
-    sync::{Arc, atomic::Ordering},
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
 use tokio::time::{Instant, MissedTickBehavior};
 
-use crate::{core::Core, shared::Shared};
+use crate::{
+    core::{Core, Done, Sending},
+    shared::Shared,
+};
 
 /// Why the driver woke up.
 enum Action {
@@ -47,24 +47,53 @@ pub(crate) async fn drive(shared: Arc<Shared>) {
 }
 
 /// Takes one turn; returns whether another is wanted soon.
-pub(crate) fn take_turn(shared: &Shared, now: Duration) -> bool {
+pub(crate) fn take_turn(shared: &Arc<Shared>, now: Duration) -> bool {
     let done = shared.reported();
     with_core(shared, now, |core| core.turn(done, now))
 }
 
 /// Lets one tick pass; returns whether a turn is wanted soon.
-fn pass_tick(shared: &Shared, now: Duration) -> bool {
+fn pass_tick(shared: &Arc<Shared>, now: Duration) -> bool {
     with_core(shared, now, |core| core.tick(now))
 }
 
-fn with_core(shared: &Shared, now: Duration, f: impl FnOnce(&mut Core)) -> bool {
-    let again = shared.with(|core| {
+fn with_core(shared: &Arc<Shared>, now: Duration, f: impl FnOnce(&mut Core)) -> bool {
+    let turned = shared.with(|core| {
         f(core);
-        let standing = core.member.standing();
-        shared.term.store(standing.term, Ordering::Relaxed);
-        shared.leadership.note(standing.leader, now);
-        core.wants_turn()
+        shared.note(core, now);
+        (core.wants_turn(), std::mem::take(&mut core.sendings))
     });
     // A core that is gone wants nothing.
-    again.unwrap_or(false)
+    let (again, sendings) = turned.unwrap_or_default();
+    for sending in sendings {
+        tokio::spawn(send(Arc::clone(shared), sending));
+    }
+    again
+}
+
+/// Sends a snapshot, and tells raft how that ended.
+async fn send(shared: Arc<Shared>, sending: Sending) {
+    let Sending {
+        peer,
+        message,
+        replica,
+    } = sending;
+    let mut head = Vec::new();
+    member::encode_message(&message, &mut head);
+    let frames = replica
+        .frames()
+        .map(|frame| frame.map_err(std::io::Error::other));
+    let sent = match shared.peers.get() {
+        Some(peers) => peers.send_snapshot(peer, head.into(), frames).await,
+        None => Err(tonic::Status::unavailable("there are no links")),
+    };
+    let ok = match sent {
+        Ok(()) => true,
+        Err(status) => {
+            let why = status.message();
+            tracing::warn!(peer = %format!("{peer:x}"), why, "a snapshot did not arrive");
+            false
+        }
+    };
+    shared.report(Done::SnapshotSent { peer, ok });
 }

@@ -82,6 +82,10 @@ impl Services {
         if let Some(status) = unsupported(service, method) {
             return status.into_http();
         }
+        if self.handle.shared.is_learner() && !answered_by_learners(service, method) {
+            return Status::from(RpcError::from(mvcc::Error::NotSupportedForLearner)).into_http();
+        }
+        self.handle.await_token(request.headers()).await;
         let needs_leader = requires_leader(request.headers());
         if needs_leader && !self.handle.shared.leadership.exists() {
             return Status::from(RpcError::from(mvcc::Error::NoLeader)).into_http();
@@ -118,6 +122,16 @@ fn requires_leader(headers: &http::HeaderMap) -> bool {
     headers
         .get("hasleader")
         .is_some_and(|value| value == "true")
+}
+
+/// Says whether a learner answers a call; of ranges only serializable ones, which is
+/// seen later (etcd: v3rpc/interceptor.go, util.go, `isRPCSupportedForLearner`).
+fn answered_by_learners(service: &str, method: &str) -> bool {
+    matches!(
+        (service, method),
+        ("etcdserverpb.KV", "Range" | "RangeStream")
+            | ("etcdserverpb.Maintenance", "Status" | "Snapshot")
+    )
 }
 
 /// Says whether the answer to a call is a stream.

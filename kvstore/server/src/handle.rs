@@ -84,6 +84,7 @@ impl Handle {
                 .auth()
                 .check_read(who, &request.key, &request.range_end)
         };
+        self.check_learner(request.serializable)?;
         let began = self.shared.now();
         let read = |machine: &mut StateMachine| {
             answer_or_view(machine, began, |machine| machine.range_if_short(&request))
@@ -97,6 +98,14 @@ impl Handle {
         reply
     }
 
+    /// Refuses what a learner cannot answer for: it may lag by any amount.
+    fn check_learner(&self, serializable: bool) -> Result<(), RpcError> {
+        match self.shared.is_learner() && !serializable {
+            true => Err(Error::NotSupportedForLearner.into()),
+            false => Ok(()),
+        }
+    }
+
     /// Reads a page of a range.
     pub(crate) async fn range_page(
         &self,
@@ -108,6 +117,7 @@ impl Handle {
                 .auth()
                 .check_read(who, &request.key, &request.range_end)
         };
+        self.check_learner(!linearizable)?;
         let get = |machine: &mut StateMachine| machine.page(request);
         match linearizable {
             true => self.read_linearizable(may, get).await,
@@ -209,64 +219,9 @@ impl Handle {
         }
     }
 
-    /// Renews a lease; returns its seconds, zero if it does not exist.
-    pub async fn lease_keepalive(&self, id: LeaseId) -> Result<i64, RpcError> {
-        // A deposed leader must not promise time it cannot give.
-        self.confirm_leadership().await?;
-        let asker = self.asker();
-        let now = self.shared.now();
-        let renewed = self.shared.with(|core| {
-            self.admit(core, &asker, |machine, who| {
-                machine.check_lease_write(who, id)
-            })?;
-            core.machine.renew(id, now)
-        })?;
-        let renewed = match renewed {
-            Ok(renewed) => renewed,
-            Err(Error::LeaseNotFound) => return Ok(0),
-            Err(error) => return Err(error.into()),
-        };
-        self.shared.metrics.lease_renewed.inc();
-        if renewed.clear_checkpoint {
-            let checkpoints = vec![(id, 0)];
-            let command = Command::LeaseCheckpoint(mvcc::LeaseCheckpointRequest { checkpoints });
-            self.propose_as(None, command).await?;
-        }
-        Ok(renewed.ttl)
-    }
-
-    /// Tells what is left of a lease.
-    pub async fn lease_time_to_live(&self, id: LeaseId, keys: bool) -> Result<LeaseTtl, RpcError> {
-        self.confirm_leadership().await?;
-        let asker = self.asker();
-        let now = self.shared.now();
-        self.shared.with(|core| {
-            self.admit(core, &asker, |machine, who| match keys {
-                true => machine.check_lease_read(who, id),
-                false => machine.auth().check_user(who),
-            })?;
-            Ok(match core.machine.lease_ttl(id, now) {
-                None => LeaseTtl {
-                    ttl: -1,
-                    granted_ttl: 0,
-                    keys: Vec::new(),
-                },
-                Some(status) => LeaseTtl {
-                    ttl: status.ttl,
-                    granted_ttl: status.granted_ttl,
-                    keys: if keys {
-                        core.machine.lease_keys(id)
-                    } else {
-                        Vec::new()
-                    },
-                },
-            })
-        })?
-    }
-
     /// Lists the leases.
     pub async fn leases(&self) -> Result<Vec<LeaseId>, RpcError> {
-        self.confirm_leadership().await?;
+        self.catch_up().await?;
         let asker = self.asker();
         self.shared.with(|core| {
             self.admit(core, &asker, |machine, who| {
@@ -311,12 +266,7 @@ impl Handle {
             Command::AlarmDeactivate(alarm)
         };
         match self.propose(command).await? {
-            Reply::Alarm(reply) => {
-                if !raised {
-                    self.shared.with(|core| core.no_space_cleared())?;
-                }
-                Ok(reply.alarms)
-            }
+            Reply::Alarm(reply) => Ok(reply.alarms),
             other => Err(unexpected(&other)),
         }
     }
@@ -426,12 +376,13 @@ impl Handle {
         if let Some(answer) = at_once {
             return answer.map_err(checked);
         }
-        self.confirm_leadership().await?;
+        self.catch_up().await?;
         self.read(may, get)
     }
 
-    /// Waits until this member is known to lead, and has applied what it should.
-    pub(crate) async fn confirm_leadership(&self) -> Result<(), RpcError> {
+    /// Waits until this member has applied everything that was acknowledged before:
+    /// the leader makes sure that it still leads, and names the index.
+    pub(crate) async fn catch_up(&self) -> Result<(), RpcError> {
         let now = self.shared.now();
         let answer = self.shared.with(|core| {
             if core.member.leads_alone() {
@@ -480,7 +431,7 @@ impl Handle {
         let now = self.shared.now();
         let answer = self.shared.with(|core| {
             if cost > 0 {
-                self.check_space(core, cost)?;
+                self.check_space(core, cost, now)?;
             }
             core.propose(id, data, now)
         })?;
@@ -504,11 +455,16 @@ impl Handle {
 
     /// Refuses what would not fit, and closes the store for writes (etcd:
     /// storage/quota.go, `Available`).
-    fn check_space(&self, core: &mut crate::core::Core, cost: u64) -> Result<(), RpcError> {
+    fn check_space(
+        &self,
+        core: &mut crate::core::Core,
+        cost: u64,
+        now: Duration,
+    ) -> Result<(), RpcError> {
         if core.machine.size_bytes() + cost < self.shared.config.quota_backend_bytes {
             return Ok(());
         }
-        core.raise_no_space(self.shared.ids.member);
+        core.raise_no_space(now);
         self.shared.wake.notify_one();
         Err(Error::NoSpace.into())
     }

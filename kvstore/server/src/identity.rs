@@ -33,9 +33,17 @@ pub(crate) struct Known {
 }
 
 impl Known {
-    /// Finds out who a member is: whom its data directory says, or, if that has no
-    /// data yet, whom the flags say.
-    pub(crate) fn settle(config: &Config, dir: &DataDir) -> Result<Self, StartError> {
+    /// Makes the identity of a member without data.
+    pub(crate) fn new(ids: Ids, peer_urls: &[String]) -> Self {
+        Self {
+            ids,
+            peer_urls: peer_urls.to_vec(),
+            noted: false,
+        }
+    }
+
+    /// Finds out who a member is by its data; nobody yet if it has none.
+    pub(crate) fn of_data(config: &Config, dir: &DataDir) -> Result<Option<Self>, StartError> {
         let log = Wal::identity(&RealDisk, &dir.wal())?.map(|found| Ids {
             member: found.member_id,
             cluster: found.cluster_id,
@@ -47,15 +55,11 @@ impl Known {
         let refuse = |reason| Err(StartError::Flag { flag, reason });
         let wal = dir.wal();
         match (log, read_note(dir.path())?) {
-            (None, None) => first(config),
-            (Some(ids), None) => Ok(Self {
-                ids,
-                peer_urls: config.initial_advertise_peer_urls.clone(),
-                noted: false,
-            }),
+            (None, None) => Ok(None),
+            (Some(ids), None) => Ok(Some(Self::new(ids, &config.initial_advertise_peer_urls))),
             (Some(log), Some(noted)) if log == noted.ids => {
                 noted.compare(config);
-                Ok(noted)
+                Ok(Some(noted))
             }
             (Some(log), Some(Self { ids, .. })) => refuse(format!(
                 "the log in {} belongs to member {:x} of cluster {:x}, the data directory {} to \
@@ -76,13 +80,14 @@ impl Known {
         }
     }
 
-    /// Says so if the flags would have made another member.
+    /// Says so if the flags say that the member is elsewhere than it was.
     fn compare(&self, config: &Config) {
-        let flags = lone_member(
-            &config.initial_advertise_peer_urls,
-            &config.initial_cluster_token,
-        );
-        if flags != self.ids {
+        let sorted = |urls: &[String]| {
+            let mut urls = urls.to_vec();
+            urls.sort();
+            urls
+        };
+        if sorted(&self.peer_urls) != sorted(&config.initial_advertise_peer_urls) {
             tracing::warn!(
                 member = %format!("{:x}", self.ids.member),
                 cluster = %format!("{:x}", self.ids.cluster),
@@ -170,68 +175,16 @@ fn parse_note(note: &Value) -> Option<Known> {
     })
 }
 
-/// Makes the identity of a member without data, if the flags make sense for one
-/// (etcd: server/config, VerifyBootstrap and VerifyJoinExisting).
-pub(crate) fn first(config: &Config) -> Result<Known, StartError> {
-    let flag = "initial-cluster";
-    let refuse = |flag, reason| Err(StartError::Flag { flag, reason });
-    if config.initial_cluster_existing {
-        let reason = "joining an existing cluster is not supported by this version".to_owned();
-        return refuse("initial-cluster-state", reason);
-    }
-    let advertised = &config.initial_advertise_peer_urls;
-    if !config.initial_cluster.is_empty() {
-        let Some(named) = config.initial_cluster.get(&config.name) else {
-            let known: Vec<_> = config.initial_cluster.keys().map(String::as_str).collect();
-            let reason = format!(
-                "couldn't find local name {:?} in the initial cluster configuration ({})",
-                config.name,
-                known.join(", ")
-            );
-            return refuse(flag, reason);
-        };
-        if config.initial_cluster.len() > 1 {
-            let count = config.initial_cluster.len();
-            let reason =
-                format!("names {count} members; this version runs clusters of one member only");
-            return refuse(flag, reason);
-        }
-        let sorted = |urls: &[String]| {
-            let mut urls = urls.to_vec();
-            urls.sort();
-            urls
-        };
-        if sorted(named) != sorted(advertised) {
-            let reason = format!(
-                "has {} for {:?}, but --initial-advertise-peer-urls has {}; the two must agree",
-                sorted(named).join(","),
-                config.name,
-                sorted(advertised).join(",")
-            );
-            return refuse(flag, reason);
-        }
-    }
-    Ok(Known {
-        ids: lone_member(advertised, &config.initial_cluster_token),
-        peer_urls: advertised.clone(),
-        noted: false,
-    })
-}
-
-/// Makes the ids of the only member of a cluster.
-fn lone_member(peer_urls: &[String], token: &str) -> Ids {
-    let member = member_id(peer_urls, token);
-    Ids {
-        member,
-        cluster: cluster_id(&[member]),
-    }
-}
-
 /// Makes the id of a member of a new cluster (etcd: computeMemberID).
 pub(crate) fn member_id(peer_urls: &[String], token: &str) -> u64 {
     let mut urls = peer_urls.to_vec();
     urls.sort();
     first_eight(&[urls.concat().as_bytes(), token.as_bytes()])
+}
+
+/// Makes the id of a member that joins a cluster at a time, in seconds.
+pub(crate) fn joining_member_id(peer_urls: &[String], seconds: u64) -> u64 {
+    member_id(peer_urls, &seconds.to_string())
 }
 
 /// Makes the id of a new cluster (etcd: genID).
@@ -303,9 +256,10 @@ mod tests {
     #[test]
     fn the_default_flags_give_etcds_well_known_ids() {
         // What every etcd started without flags prints.
-        let ids = lone_member(&["http://localhost:2380".to_owned()], "etcd-cluster");
+        let member = member_id(&["http://localhost:2380".to_owned()], "etcd-cluster");
+        let cluster = cluster_id(&[member]);
         assert_eq!(
-            format!("{:x} {:x}", ids.member, ids.cluster),
+            format!("{member:x} {cluster:x}"),
             "8e9e05c52164694d cdf818194e3a8c32"
         );
     }

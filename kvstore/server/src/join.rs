@@ -49,6 +49,38 @@ pub(crate) struct Beginning {
     pub(crate) members: Vec<First>,
 }
 
+impl Beginning {
+    /// Returns the members that a new cluster begins with. They must be the same on
+    /// each of them, so what only one knows is published later; unless there is only
+    /// one, which knows its clients' URLs.
+    pub(crate) fn membership(&self, client_urls: &[String]) -> mvcc::Membership {
+        let alone = self.members.len() == 1;
+        let members = self.members.iter().map(|member| mvcc::MemberInfo {
+            id: member.id,
+            name: member.name.clone(),
+            peer_urls: member.peer_urls.clone(),
+            client_urls: if alone {
+                client_urls.to_vec()
+            } else {
+                Vec::new()
+            },
+            learner: member.learner,
+        });
+        mvcc::Membership::new(self.ids.cluster, members)
+    }
+}
+
+/// How a member starts.
+#[derive(Clone, Debug)]
+pub(crate) enum Start {
+    /// As one of the first of a new cluster.
+    New(Beginning),
+    /// As one that others took in.
+    Joining(Beginning),
+    /// With data it had.
+    Again,
+}
+
 /// Makes a new cluster of what the flags name (etcd: VerifyBootstrap).
 pub(crate) fn new_cluster(config: &Config) -> Result<Beginning, StartError> {
     let members = named(config)?;

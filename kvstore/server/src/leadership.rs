@@ -6,13 +6,11 @@
 
 use std::{
     fmt,
-    sync::{
-        Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicU64, Ordering},
-    },
+    sync::{Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 /// Election timeouts without a leader after which streams are cancelled. Opening
@@ -22,7 +20,7 @@ const ELECTIONS_WITHOUT_LEADER_MAX: u32 = 3;
 /// Who leads, as this member knows.
 pub(crate) struct Leadership {
     /// Zero is nobody.
-    leader: AtomicU64,
+    leader: watch::Sender<u64>,
     patience: Duration,
     absence: Mutex<Absence>,
 }
@@ -45,7 +43,7 @@ impl fmt::Debug for Leadership {
 impl Leadership {
     pub(crate) fn new(election_timeout: Duration) -> Self {
         Self {
-            leader: AtomicU64::new(0),
+            leader: watch::Sender::new(0),
             patience: election_timeout * ELECTIONS_WITHOUT_LEADER_MAX,
             absence: Mutex::new(Absence::default()),
         }
@@ -53,7 +51,20 @@ impl Leadership {
 
     /// Says whether anybody leads.
     pub(crate) fn exists(&self) -> bool {
-        self.leader.load(Ordering::Relaxed) != 0
+        *self.leader.borrow() != 0
+    }
+
+    /// Returns what follows who leads.
+    pub(crate) fn watch(&self) -> watch::Receiver<u64> {
+        self.leader.subscribe()
+    }
+
+    /// Returns who leads, waiting until somebody does.
+    pub(crate) async fn leader(&self) -> u64 {
+        let mut leader = self.watch();
+        let known = leader.wait_for(|leader| *leader != 0).await;
+        // The sender lives as long as this.
+        known.map_or(0, |leader| *leader)
     }
 
     /// Returns what fires when there has been no leader for too long from now on.
@@ -63,8 +74,10 @@ impl Leadership {
 
     /// Notes who leads; called at every turn and tick of the member.
     pub(crate) fn note(&self, leader: u64, now: Duration) {
-        let before = self.leader.swap(leader, Ordering::Relaxed);
-        if leader != 0 && before == leader {
+        let changed = self
+            .leader
+            .send_if_modified(|known| std::mem::replace(known, leader) != leader);
+        if leader != 0 && !changed {
             return;
         }
         let mut absence = self.absence();

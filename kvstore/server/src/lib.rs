@@ -24,6 +24,7 @@ mod auth;
 pub mod cli;
 mod config;
 mod core;
+mod corruption;
 mod driver;
 mod edge;
 mod fatal;
@@ -34,19 +35,22 @@ mod grpc;
 mod handle;
 mod identity;
 mod io;
-#[allow(dead_code, reason = "members join one another with the core")]
 mod join;
 mod leadership;
+mod leases;
 mod listen;
+mod members;
 mod metrics;
+mod open;
 mod peer;
-#[allow(dead_code, reason = "the core is joined to it next")]
 mod peers;
 mod police;
 mod range_stream;
+mod ready;
 mod rpc_error;
 mod server;
 mod shared;
+mod sink;
 pub mod snapshot;
 mod store;
 mod threads;
@@ -59,6 +63,7 @@ pub use disk::check_usable;
 
 pub use crate::{
     auth::{AuthToken, JwtOptions, PeerCertificate},
+    config::CorruptionChecks,
     config::{AutoCompaction, AutoTls, Compaction, Config, KeepAlive, SocketOptions, StartError},
     config::{QUOTA_BACKEND_BYTES, REQUEST_BYTES_MAX, TXN_OPS_MAX},
     config::{TlsFiles, TlsRules, TlsVersion, WriteBehind},

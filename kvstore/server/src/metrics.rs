@@ -109,7 +109,6 @@ macro_rules! metrics {
             /// What was applied.
             pub(crate) applies: Applies,
             /// The links between members.
-            #[allow(dead_code, reason = "handed to the links when members have some")]
             pub(crate) network: Meters,
             $(pub(crate) $field: $kind,)*
         }

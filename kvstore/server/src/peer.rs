@@ -6,7 +6,8 @@
 
 use http::{HeaderName, HeaderValue, Method, Request, StatusCode, header};
 use hyper::body::Incoming;
-use serde_json::json;
+use mvcc::{Error, MemberCommand};
+use serde_json::{Value, json};
 use tonic::Status;
 
 use crate::{
@@ -30,7 +31,7 @@ pub(crate) async fn call(request: Request<Incoming>, handle: &Handle) -> Reply {
 }
 
 /// Answers one request.
-pub(crate) fn answer<B>(request: &Request<B>, handle: &Handle) -> Answer {
+pub(crate) async fn answer<B>(request: &Request<B>, handle: &Handle) -> Answer {
     let path = request.uri().path();
     let allowed = match path {
         "/version" | "/members" | "/downgrade/enabled" => Method::GET,
@@ -46,7 +47,7 @@ pub(crate) fn answer<B>(request: &Request<B>, handle: &Handle) -> Answer {
         "/version" => return version(),
         "/members" => members(handle),
         "/downgrade/enabled" => answer::whole(StatusCode::OK, TEXT, "false"),
-        path => promote(path.trim_start_matches(PROMOTE), handle),
+        path => promote(path.trim_start_matches(PROMOTE), handle).await,
     };
     let cluster = format!("{:x}", handle.shared.ids.cluster);
     if let Ok(cluster) = HeaderValue::from_str(&cluster) {
@@ -64,28 +65,44 @@ fn wrong_method(allowed: &Method) -> Answer {
 }
 
 fn members(handle: &Handle) -> Answer {
-    let shared = &handle.shared;
-    let members = json!([{
-        "id": shared.ids.member,
-        "peerURLs": shared.config.initial_advertise_peer_urls,
-        "name": shared.config.name,
-        "clientURLs": shared.client_urls.get(),
-    }]);
+    let members = handle.members().into_iter().map(|member| {
+        let mut shown = json!({
+            "id": member.id,
+            "peerURLs": member.peer_ur_ls,
+            "name": member.name,
+            "clientURLs": member.client_ur_ls,
+        });
+        if member.is_learner {
+            shown["isLearner"] = json!(true);
+        }
+        shown
+    });
+    let members = Value::Array(members.collect());
     answer::whole(StatusCode::OK, JSON, format!("{members}\n"))
 }
 
-/// Refuses to promote: the only member votes already.
-fn promote(id: &str, handle: &Handle) -> Answer {
-    let (status, words) = match id.parse::<u64>() {
-        Ok(id) if id == handle.shared.ids.member => (
-            StatusCode::PRECONDITION_FAILED,
-            "membership: can only promote a learner member".to_owned(),
-        ),
-        Ok(_) => (StatusCode::NOT_FOUND, "membership: ID not found".to_owned()),
-        Err(_) => (
-            StatusCode::NOT_FOUND,
-            format!("member {id} not found in cluster"),
-        ),
+/// Lets a learner vote, in the words of etcd's membership errors.
+async fn promote(id: &str, handle: &Handle) -> Answer {
+    let Ok(number) = id.parse::<u64>() else {
+        let words = format!("member {id} not found in cluster");
+        return answer::refusal(StatusCode::NOT_FOUND, &words);
     };
-    answer::refusal(status, &words)
+    let promoted = handle.change_members(MemberCommand::Promote(number)).await;
+    let Err(error) = promoted else {
+        return members(handle);
+    };
+    let is = |one: Error| error.message == one.to_string();
+    let (status, words) = if is(Error::MemberNotFound) {
+        (StatusCode::NOT_FOUND, "membership: ID not found")
+    } else if is(Error::MemberNotLearner) {
+        (
+            StatusCode::PRECONDITION_FAILED,
+            "membership: can only promote a learner member",
+        )
+    } else if is(Error::LearnerNotReady) {
+        (StatusCode::PRECONDITION_FAILED, error.message.as_str())
+    } else {
+        (StatusCode::INTERNAL_SERVER_ERROR, error.message.as_str())
+    };
+    answer::refusal(status, words)
 }

@@ -1,30 +1,19 @@
 //! Starting and stopping a member: its directory, its threads, its listeners.
 
-use std::{
-    net::SocketAddr,
-    sync::{Arc, mpsc},
-    thread,
-};
+use std::{net::SocketAddr, sync::Arc, thread};
 
-use disk::{DataDir, Rows};
-use member::{Input, Member};
 use tokio::sync::oneshot;
 
 use crate::{
     accept,
-    auth::{AuthToken, Caller, Jwt},
+    auth::Caller,
     config::{Config, StartError},
-    core::{Core, Parts, request_timeout},
-    driver,
+    corruption, driver,
     edge::Edge,
     handle::Handle,
-    identity::{self, Known},
-    listen::{self, Bound, Door},
-    metrics::Metrics,
-    shared::Shared,
-    store::{self, Beginning, Store},
-    threads::{self, LogJob, Report, RowsJob},
-    tls::{self, Certificates, Side},
+    listen::Door,
+    open::Open,
+    ready,
 };
 
 /// Starts members.
@@ -97,7 +86,10 @@ pub struct Running {
 
 impl Running {
     /// Stops serving, brings everything to disk and returns when it is there.
+    ///
+    /// One that leads hands that over first.
     pub async fn shutdown(mut self) {
+        ready::leave(&self.handle).await;
         self.handle
             .shared
             .write_back_at_end
@@ -149,7 +141,7 @@ fn run(config: Config, tell: oneshot::Sender<Result<Started, StartError>>) {
         }
     };
     let (end, ended) = oneshot::channel();
-    let opened = runtime.block_on(async { Open::all(config) });
+    let opened = runtime.block_on(Open::all(config));
     let open = match opened {
         Ok(open) => open,
         Err(error) => {
@@ -162,320 +154,49 @@ fn run(config: Config, tell: oneshot::Sender<Result<Started, StartError>>) {
         listeners,
         threads,
         dir,
+        inlet,
     } = open;
     runtime.block_on(async {
         let handle = Handle { shared: Arc::clone(&shared), caller: Caller::Internal };
-        lead(&shared).await;
-        publish(&shared).await;
         let addrs: Vec<_> = listeners
             .iter()
             .filter_map(|(bound, _)| Some((bound.door, bound.addr()?)))
             .collect();
-        let clients = listeners.iter().filter(|(bound, _)| matches!(bound.door, Door::Clients { .. }));
-        let addresses: Vec<_> = clients.map(|(bound, _)| bound.address()).collect();
+        let is_clients = |door: &Door| matches!(door, Door::Clients { .. } | Door::Http);
+        let (clients, others): (Vec<_>, Vec<_>) =
+            listeners.into_iter().partition(|(bound, _)| is_clients(&bound.door));
+        let addresses: Vec<_> = clients
+            .iter()
+            .filter(|(bound, _)| matches!(bound.door, Door::Clients { .. }))
+            .map(|(bound, _)| bound.address())
+            .collect();
         let driver = tokio::spawn(driver::drive(Arc::clone(&shared)));
         let edge = Edge::new(handle.clone());
-        let edges: Vec<_> = listeners
-            .into_iter()
-            .map(|(bound, tls)| tokio::spawn(accept::serve(bound, tls, Arc::clone(&edge))))
-            .collect();
-        tracing::info!(addresses = %format!("[{}]", addresses.join(", ")), member = %format!("{:x}", shared.ids.member), "ready to serve client requests");
-        let gone = tell.send(Ok(Started { addrs, handle, ended })).is_err();
-        if gone {
-            // Whoever started the member did not wait for it.
-            shared.stop.cancel();
+        let serve = |(bound, tls)| tokio::spawn(accept::serve(bound, tls, Arc::clone(&edge)));
+        // Members and those who watch over them are heard from the start, clients once
+        // there is something to say (etcd: ReadyNotify).
+        let mut edges: Vec<_> = others.into_iter().map(serve).collect();
+        let watching = tokio::spawn(corruption::watch(handle.clone()));
+        if ready::wait(&handle).await {
+            edges.extend(clients.into_iter().map(serve));
+            tracing::info!(addresses = %format!("[{}]", addresses.join(", ")), member = %format!("{:x}", shared.ids.member), "ready to serve client requests");
+            let gone = tell.send(Ok(Started { addrs, handle, ended })).is_err();
+            if gone {
+                // Whoever started the member did not wait for it.
+                shared.stop.cancel();
+            }
         }
         shared.stop.cancelled().await;
+        watching.abort();
         // Calls under way fail now, so that their connections end.
         let core = shared.remove();
         let _panicked = futures::future::join_all(edges).await;
         let _panicked = driver.await;
+        drop(inlet);
         threads.end(core, &shared);
     });
     // Connections that did not end in time go with the runtime, before the lock.
     drop(runtime);
     drop(dir);
     let _gone = end.send(());
-}
-
-/// Takes turns until this member leads and has applied its whole log.
-async fn lead(shared: &Shared) {
-    loop {
-        let leads = shared
-            .with(|core| core.member.leads_alone())
-            .unwrap_or(true);
-        if leads {
-            return;
-        }
-        shared.wake.notified().await;
-        if driver::take_turn(shared, shared.now()) {
-            shared.wake.notify_one();
-        }
-    }
-}
-
-/// Tells the others, if it is new, what this member says of itself, and waits until
-/// it has applied that (etcd: publishV3).
-async fn publish(shared: &Shared) {
-    let said = || {
-        let config = &shared.config;
-        let urls = shared.client_urls.get().cloned().unwrap_or_default();
-        (config.name.clone(), urls)
-    };
-    let known = |core: &mut Core| {
-        let member = core.machine.membership().get(shared.ids.member);
-        member.is_none_or(|m| (m.name.clone(), m.client_urls.clone()) == said())
-    };
-    if shared.with(known).unwrap_or(true) {
-        return;
-    }
-    let (name, client_urls) = said();
-    let id = shared.ids.member;
-    let publish = mvcc::MemberCommand::Publish {
-        id,
-        name,
-        client_urls,
-    };
-    let publish = mvcc::Command::Member(publish);
-    if shared.with(|core| core.propose_unasked(publish)).is_err() {
-        // It is stopping.
-        return;
-    }
-    loop {
-        driver::take_turn(shared, shared.now());
-        if shared.with(known).unwrap_or(true) {
-            return;
-        }
-        shared.wake.notified().await;
-    }
-}
-
-/// Everything that is open while a member runs.
-struct Open {
-    shared: Arc<Shared>,
-    listeners: Vec<(Bound, Option<Arc<Certificates>>)>,
-    threads: Threads,
-    dir: DataDir,
-}
-
-impl Open {
-    /// Binds and reads certificates, then opens the directory, so that a port in use
-    /// or a file that is missing changes nothing.
-    fn all(mut config: Config) -> Result<Self, StartError> {
-        if !disk::in_use(&config.data_dir) {
-            identity::first(&config)?;
-        }
-        let jwt = signer(&config)?;
-        let bound = listen::bind_all(&config)?;
-        let given = |side, files: &Option<crate::TlsFiles>| {
-            let files = files.clone();
-            let open = |files| Certificates::open(side, files, config.tls_rules.clone());
-            files.map(open).transpose().map(|open| open.map(Arc::new))
-        };
-        let mut client = given(Side::Client, &config.client_tls)?;
-        let mut peer = given(Side::Peer, &config.peer_tls)?;
-        let dir = DataDir::open_with_log(&config.data_dir, config.wal_dir.as_deref())?;
-        client = make_own(Side::Client, config.auto_tls.client, client, &config)?;
-        peer = make_own(Side::Peer, config.auto_tls.peer, peer, &config)?;
-        let listeners = bound.into_iter().map(|bound| {
-            let certificates = match bound.door {
-                Door::Peers => &peer,
-                _ => &client,
-            };
-            let certificates = certificates.clone().filter(|_| bound.tls);
-            (bound, certificates)
-        });
-        let listeners: Vec<_> = listeners.collect();
-        let known = Known::settle(&config, &dir)?;
-        config
-            .initial_advertise_peer_urls
-            .clone_from(&known.peer_urls);
-        let mut advertised = config.advertise_client_urls.clone();
-        if advertised.is_empty() {
-            let clients = listeners
-                .iter()
-                .filter(|(bound, _)| matches!(bound.door, Door::Clients { .. }));
-            advertised.extend(clients.flat_map(|(bound, _)| bound.urls()));
-        }
-        let metrics = Metrics::new(&config, known.ids.member);
-        let shared = Arc::new(Shared::new(config, known.ids, metrics, jwt));
-        let _first = shared.client_urls.set(advertised);
-        let threads = open_core(&shared, &dir)?;
-        known.note(&dir)?;
-        Ok(Self {
-            shared,
-            listeners,
-            threads,
-            dir,
-        })
-    }
-}
-
-/// Makes a side's certificates if it wants its own and was given none.
-fn make_own(
-    side: Side,
-    wanted: bool,
-    given: Option<Arc<Certificates>>,
-    config: &Config,
-) -> Result<Option<Arc<Certificates>>, StartError> {
-    if given.is_some() || !wanted {
-        return Ok(given);
-    }
-    let urls = match side {
-        Side::Client => [
-            &config.listen_client_urls[..],
-            &config.listen_client_http_urls,
-        ]
-        .concat(),
-        Side::Peer => config.listen_peer_urls.clone(),
-    };
-    let hosts = listen::hosts(&urls);
-    let files = tls::ensure_files(side, &config.data_dir, &hosts, config.auto_tls.years)?;
-    let made = Certificates::open(side, files, config.tls_rules.clone())?;
-    Ok(Some(Arc::new(made)))
-}
-
-/// Loads the keys of signed tokens, if tokens are to be signed.
-fn signer(config: &Config) -> Result<Option<Arc<Jwt>>, StartError> {
-    let AuthToken::Jwt(options) = &config.auth_token else {
-        return Ok(None);
-    };
-    match Jwt::load(options) {
-        Ok(jwt) => Ok(Some(Arc::new(jwt))),
-        Err(reason) => Err(StartError::Flag {
-            flag: "auth-token",
-            reason,
-        }),
-    }
-}
-
-/// Reads log and rows back, starts the disk threads, and stands for election.
-fn open_core(shared: &Arc<Shared>, dir: &DataDir) -> Result<Threads, StartError> {
-    let config = &shared.config;
-    let Store {
-        rows,
-        machine,
-        wal,
-        recovered,
-    } = Store::open(
-        config,
-        shared.ids,
-        dir,
-        Beginning::New(first_members(shared)),
-    )?;
-    let applied = machine.applied_index();
-    tracing::info!(
-        revision = machine.revision(),
-        applied,
-        entries = recovered.last_index().saturating_sub(applied),
-        "opened the store",
-    );
-    let member = Member::new(member_config(shared, &machine), recovered).map_err(|source| {
-        StartError::Member {
-            dir: config.data_dir.clone(),
-            source,
-        }
-    })?;
-
-    let reporter = Arc::clone(shared);
-    let report: Report = Arc::new(move |done| reporter.report(done));
-    let (log, log_jobs) = mpsc::channel();
-    let (rows_sender, rows_jobs) = mpsc::channel();
-    let metrics = &shared.metrics;
-    let log_thread = threads::start_log(
-        wal,
-        log_jobs,
-        log.clone(),
-        Arc::clone(&report),
-        Arc::clone(metrics),
-    )?;
-    let rows_thread = threads::start_rows(rows.clone(), rows_jobs, report, Arc::clone(metrics))?;
-    let mut core = Core::new(
-        Parts {
-            member,
-            machine,
-            log: log.clone(),
-            rows_jobs: rows_sender.clone(),
-            metrics: Arc::clone(metrics),
-            proposal_ids: Arc::clone(&shared.proposal_ids),
-            applied: Arc::clone(&shared.applied),
-            auth_on: Arc::clone(&shared.auth_on),
-        },
-        config,
-    );
-    let now = shared.now();
-    core.step(Input::Covered(applied), now);
-    // Nobody else can: a lone voter need not wait for an election timeout.
-    core.step(Input::Campaign, now);
-    shared.install(core);
-    Ok(Threads {
-        log,
-        rows_sender,
-        log_thread,
-        rows_thread,
-        rows,
-    })
-}
-
-/// Returns the members that a store begins with: this one.
-fn first_members(shared: &Shared) -> mvcc::Membership {
-    let config = &shared.config;
-    let member = mvcc::MemberInfo {
-        id: shared.ids.member,
-        name: config.name.clone(),
-        peer_urls: config.initial_advertise_peer_urls.clone(),
-        client_urls: shared.client_urls.get().cloned().unwrap_or_default(),
-        learner: false,
-    };
-    mvcc::Membership::new(shared.ids.cluster, [member])
-}
-
-fn member_config(shared: &Shared, machine: &mvcc::StateMachine) -> member::Config {
-    let config = &shared.config;
-    let ticks = config.election_timeout.as_millis() / config.heartbeat_interval.as_millis().max(1);
-    member::Config {
-        id: shared.ids.member,
-        conf_state: store::for_raft(machine.membership().conf_state()),
-        boot_id: rand::random(),
-        applied: machine.applied_index(),
-        election_ticks: usize::try_from(ticks).unwrap_or(10).max(2),
-        heartbeat_ticks: 1,
-        pre_vote: config.pre_vote,
-        seed: rand::random(),
-        read_retry: config.election_timeout / 2,
-        read_timeout: request_timeout(config),
-        catch_up_entries: 5_000,
-    }
-}
-
-/// The threads that write to disk.
-struct Threads {
-    log: mpsc::Sender<LogJob>,
-    rows_sender: mpsc::Sender<RowsJob>,
-    log_thread: thread::JoinHandle<()>,
-    rows_thread: thread::JoinHandle<()>,
-    rows: Rows,
-}
-
-impl Threads {
-    /// Ends the threads and closes the files. Everything is written back first if
-    /// the member was told to shut down.
-    fn end(self, core: Option<Core>, shared: &Shared) {
-        let _ended = self.log.send(LogJob::Stop);
-        let _ended = self.rows_sender.send(RowsJob::Stop);
-        // A panic in them was logged; the files are as after losing power.
-        let _panicked = self.log_thread.join();
-        let _panicked = self.rows_thread.join();
-        let Some(mut core) = core else { return };
-        if shared
-            .write_back_at_end
-            .load(std::sync::atomic::Ordering::Acquire)
-        {
-            core.settle_reports(shared.reported());
-            if let Err(error) = store::write_everything_back(&mut core.machine, &self.rows) {
-                // The log has it all; the next start replays it.
-                tracing::warn!(%error, "could not write rows back while stopping");
-            }
-        }
-    }
 }

@@ -10,29 +10,34 @@ use std::{
     time::{Duration, Instant},
 };
 
-use tokio::sync::{Notify, Semaphore};
+use tokio::sync::{Notify, Semaphore, watch};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
     auth::Jwt,
     config::Config,
-    core::{Core, Done},
+    core::{Core, Done, Fate},
     fatal::fatal,
     identity::Ids,
     leadership::Leadership,
     metrics::Metrics,
-    peers::Peers,
+    peers::{Note, Peers},
     rpc_error::RpcError,
     snapshot::SNAPSHOTS_MAX,
     views::LONG_READS_MAX,
 };
+
+/// Most reports that may wait for the driver before notes of peers are dropped. A
+/// peer's frame is one, of a megabyte at most.
+const INBOX_FRAMES_MAX: usize = 256;
 
 /// One member as all its callers see it.
 pub(crate) struct Shared {
     /// None before the start is complete, and after the end.
     core: Mutex<Option<Core>>,
     /// What other threads have reported since the driver's last turn. It holds a
-    /// few entries at most: one sync and one write-back are under way at a time.
+    /// few entries at most: one sync and one write-back are under way at a time, and
+    /// frames of peers are limited.
     inbox: Mutex<Vec<Done>>,
     /// Wakes the driver.
     pub(crate) wake: Notify,
@@ -50,9 +55,15 @@ pub(crate) struct Shared {
     pub(crate) applied: Arc<AtomicU64>,
     /// The term, for reply headers.
     pub(crate) term: AtomicU64,
+    /// The index of the last entry applied, as of the driver's last turn.
+    pub(crate) applied_now: watch::Sender<u64>,
+    /// Whether this member only learns.
+    learner: AtomicBool,
     /// Who leads, and since when nobody has.
     pub(crate) leadership: Leadership,
     pub(crate) stop: CancellationToken,
+    /// Whether the member stops because it was removed from its cluster.
+    pub(crate) removed: AtomicBool,
     /// Whether the end is orderly: rows are written back first.
     pub(crate) write_back_at_end: AtomicBool,
     /// What clients are told to use, known once the listener is bound.
@@ -94,7 +105,10 @@ impl Shared {
             jwt,
             metrics,
             term: AtomicU64::new(0),
+            applied_now: watch::Sender::new(0),
+            learner: AtomicBool::new(false),
             stop: CancellationToken::new(),
+            removed: AtomicBool::new(false),
             write_back_at_end: AtomicBool::new(false),
             client_urls: OnceLock::new(),
             peers: OnceLock::new(),
@@ -125,9 +139,44 @@ impl Shared {
         self.lock().take()
     }
 
+    /// Says whether this member only learns, and does not vote.
+    pub(crate) fn is_learner(&self) -> bool {
+        self.learner.load(Ordering::Relaxed)
+    }
+
+    /// Notes what everybody may look at without the lock, after a turn.
+    pub(crate) fn note(&self, core: &Core, now: Duration) {
+        let standing = core.member.standing();
+        self.term.store(standing.term, Ordering::Relaxed);
+        self.leadership.note(standing.leader, now);
+        let own = core.machine.membership().get(self.ids.member);
+        let learner = own.is_some_and(|member| member.learner);
+        self.learner.store(learner, Ordering::Relaxed);
+        if core.fate == Fate::Removed {
+            self.removed.store(true, Ordering::Release);
+            self.stop.cancel();
+        }
+        let applied = core.machine.applied_index();
+        // Waiters are woken; without any this is a store.
+        self.applied_now
+            .send_if_modified(|seen| mem::replace(seen, applied) != applied);
+    }
+
     /// Hands a report to the driver.
     pub(crate) fn report(&self, done: Done) {
         self.inbox().push(done);
+        self.wake.notify_one();
+    }
+
+    /// Hands notes from a peer to the driver. Those that come while it is far behind
+    /// are lost: raft and clients say again what matters.
+    pub(crate) fn report_notes(&self, from: u64, notes: Vec<Note>) {
+        let mut inbox = self.inbox();
+        let behind = inbox.len() >= INBOX_FRAMES_MAX;
+        if !behind {
+            inbox.push(Done::Notes(from, notes));
+        }
+        drop(inbox);
         self.wake.notify_one();
     }
 

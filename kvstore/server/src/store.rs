@@ -29,10 +29,6 @@ pub(crate) enum Beginning {
     /// As one of the first members of a new cluster.
     New(Membership),
     /// As a member that others took in.
-    #[cfg_attr(
-        not(test),
-        expect(dead_code, reason = "the member that joins comes with the peers")
-    )]
     Joining,
 }
 
@@ -263,7 +259,7 @@ fn begin(
     Ok(dir.home().adopt(&dir.rows(), base)?)
 }
 
-fn open_machine(config: &Config, rows: &Rows) -> Result<StateMachine, StartError> {
+pub(crate) fn open_machine(config: &Config, rows: &Rows) -> Result<StateMachine, StartError> {
     let machine_config = mvcc::Config {
         // etcd: lease, minLeaseTTL = ceil(3 * election ticks / 2 * heartbeat).
         lease_ttl_min: i64::try_from((config.election_timeout * 3 / 2).as_millis().div_ceil(1000))
@@ -293,7 +289,6 @@ pub(crate) fn for_raft(c: &mvcc::ConfState) -> member::ConfState {
 }
 
 /// Turns raft's configuration into the form in which it is kept.
-#[expect(dead_code, reason = "the first membership entry comes with the peers")]
 pub(crate) fn to_keep(c: member::ConfState) -> mvcc::ConfState {
     mvcc::ConfState {
         voters: c.voters,

@@ -5,12 +5,13 @@
 //! thread writes and flushes batches behind the log. Both report to the driver.
 
 use std::{
+    path::PathBuf,
     sync::{Arc, mpsc},
     thread,
     time::Instant,
 };
 
-use disk::{DiskError, Rows, SpareJob, Wal};
+use disk::{Base, DiskError, Rows, RowsHome, SpareJob, Wal};
 use member::Persist;
 use mvcc::WriteBack;
 
@@ -25,6 +26,15 @@ const WRITES_PER_SYNC_MAX: usize = 1_024;
 pub(crate) enum LogJob {
     /// Writes entries and hard state.
     Write(Persist),
+    /// Lets the rows of a snapshot count, and the log begin behind them.
+    Install {
+        /// The entry that the rows are the state after.
+        base: Base,
+        /// Where the rows are.
+        rows: PathBuf,
+        /// What else is written.
+        persist: Persist,
+    },
     /// Removes segments that the rows cover up to this index.
     Release(u64),
     /// Takes a segment made ahead of need.
@@ -38,6 +48,17 @@ pub(crate) enum LogJob {
 pub(crate) enum RowsJob {
     /// Writes a batch and makes it durable.
     Write(WriteBack),
+    /// Goes on with the rows of a snapshot.
+    Replace {
+        /// The rows.
+        rows: Rows,
+        /// What they are called in reports.
+        generation: u64,
+    },
+    /// Removes rows of a snapshot that nobody wanted.
+    Discard(Rows, PathBuf),
+    /// Removes rows that were replaced.
+    Remove(PathBuf),
     /// Ends the thread.
     Stop,
 }
@@ -48,6 +69,7 @@ pub(crate) type Report = Arc<dyn Fn(Done) + Send + Sync>;
 /// Starts the log thread.
 pub(crate) fn start_log(
     wal: Wal,
+    home: RowsHome,
     jobs: mpsc::Receiver<LogJob>,
     again: mpsc::Sender<LogJob>,
     report: Report,
@@ -55,6 +77,7 @@ pub(crate) fn start_log(
 ) -> Result<thread::JoinHandle<()>, StartError> {
     let mut thread = LogThread {
         wal,
+        home,
         jobs,
         again,
         report,
@@ -72,6 +95,7 @@ pub(crate) fn start_log(
 
 struct LogThread {
     wal: Wal,
+    home: RowsHome,
     jobs: mpsc::Receiver<LogJob>,
     again: mpsc::Sender<LogJob>,
     report: Report,
@@ -111,6 +135,28 @@ impl LogThread {
                         .wal
                         .append(persist.hard_state.as_ref(), &persist.entries);
                     or_die(queued);
+                    sync |= persist.must_sync;
+                    if persist.report {
+                        number = Some(persist.number);
+                    }
+                }
+                LogJob::Install {
+                    base,
+                    rows,
+                    persist,
+                } => {
+                    // What was queued before is void, but it must not come later.
+                    or_die(self.wal.flush(false));
+                    let hard_state = persist.hard_state.as_ref();
+                    or_die(disk::install(
+                        &self.home,
+                        &mut self.wal,
+                        &rows,
+                        base,
+                        hard_state,
+                    ));
+                    or_die(self.wal.append(None, &persist.entries));
+                    release = None;
                     sync |= persist.must_sync;
                     if persist.report {
                         number = Some(persist.number);
@@ -174,25 +220,35 @@ fn or_die(result: Result<(), DiskError>) {
 /// Starts the rows thread.
 pub(crate) fn start_rows(
     rows: Rows,
+    home: RowsHome,
     jobs: mpsc::Receiver<RowsJob>,
     report: Report,
     metrics: Arc<Metrics>,
-) -> Result<thread::JoinHandle<()>, StartError> {
+) -> Result<thread::JoinHandle<Rows>, StartError> {
+    let mut thread = RowsThread {
+        rows,
+        generation: 0,
+        home,
+        report,
+        metrics,
+    };
     let run = move || {
-        while let Ok(RowsJob::Write(batch)) = jobs.recv() {
-            let began = Instant::now();
-            if let Err(error) = rows.write(&batch) {
-                fatal("rows", &error.to_string());
+        while let Ok(job) = jobs.recv() {
+            match job {
+                RowsJob::Write(batch) => thread.write(&batch),
+                RowsJob::Replace { rows, generation } => {
+                    thread.rows = rows;
+                    thread.generation = generation;
+                }
+                RowsJob::Discard(rows, path) => {
+                    drop(rows);
+                    thread.remove(&path);
+                }
+                RowsJob::Remove(path) => thread.remove(&path),
+                RowsJob::Stop => break,
             }
-            report(Done::RowsWritten { token: batch.token });
-            if let Err(error) = rows.flush() {
-                fatal("rows", &error.to_string());
-            }
-            metrics
-                .backend_commit
-                .observe(began.elapsed().as_secs_f64());
-            report(Done::RowsDurable(batch.applied_index));
         }
+        thread.rows
     };
     thread::Builder::new()
         .name("kv-rows".to_owned())
@@ -201,4 +257,38 @@ pub(crate) fn start_rows(
             what: "the rows thread",
             source,
         })
+}
+
+struct RowsThread {
+    rows: Rows,
+    generation: u64,
+    home: RowsHome,
+    report: Report,
+    metrics: Arc<Metrics>,
+}
+
+impl RowsThread {
+    fn write(&self, batch: &WriteBack) {
+        let generation = self.generation;
+        let began = Instant::now();
+        if let Err(error) = self.rows.write(batch) {
+            fatal("rows", &error.to_string());
+        }
+        let token = batch.token;
+        (self.report)(Done::RowsWritten { generation, token });
+        if let Err(error) = self.rows.flush() {
+            fatal("rows", &error.to_string());
+        }
+        self.metrics
+            .backend_commit
+            .observe(began.elapsed().as_secs_f64());
+        let index = batch.applied_index;
+        (self.report)(Done::RowsDurable { generation, index });
+    }
+
+    fn remove(&self, path: &std::path::Path) {
+        if let Err(error) = self.home.remove(path) {
+            tracing::warn!(%error, "the next start removes rows that do not count any more");
+        }
+    }
 }

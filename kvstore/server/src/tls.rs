@@ -28,7 +28,10 @@ use rustls::{ServerConfig, ServerConnection};
     reason = "who dials comes with the links between members"
 )]
 pub(crate) use self::client::{ClientTls, Trust};
-pub(crate) use self::{auto::ensure_files, suites::check as check_cipher_suites};
+pub(crate) use self::{
+    auto::{ensure_files, own_files},
+    suites::check as check_cipher_suites,
+};
 use crate::config::{StartError, TlsFiles, TlsRules};
 
 /// Whose listeners a configuration is for.

@@ -2,7 +2,7 @@
 
 use proto::etcdserverpb::{self as pb, watch_request::RequestUnion};
 
-use super::Generator;
+use super::{Area, Generator};
 use crate::diff::{
     program::{Step, Verb},
     symbol::{COMPACT, HEAD},
@@ -37,6 +37,21 @@ impl Generator {
         self.pick(&[0, 0, 1, 1, 2, 3, 5, 7, -1, i64::MAX])
     }
 
+    /// The id a watch is asked for under, 0 for any.
+    fn new_watch_id(&mut self) -> i64 {
+        let id = match self.chance(75) {
+            true => 0,
+            // -1 is how etcd says "none".
+            false => self.watch_id().max(0),
+        };
+        match self.mood {
+            // Before 3.5.6 a refused watch took the events of the one that had the
+            // id it asked for (v3rpc/watch.go, sendLoop), so here each has its own.
+            Area::Auth => 100 + i64::try_from(self.steps.len()).unwrap_or(0),
+            _ => id,
+        }
+    }
+
     fn watch_create(&mut self) -> pb::WatchCreateRequest {
         let (key, range_end) = self.range();
         let start_revision = match self.below(100) {
@@ -61,11 +76,7 @@ impl Generator {
             progress_notify: self.chance(10),
             filters,
             prev_kv: self.chance(50),
-            watch_id: match self.chance(75) {
-                true => 0,
-                // -1 is how etcd says "none".
-                false => self.watch_id().max(0),
-            },
+            watch_id: self.new_watch_id(),
             fragment: self.chance(15),
         }
     }

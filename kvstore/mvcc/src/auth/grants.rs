@@ -87,7 +87,7 @@ impl Spans {
             [] => holds_key,
             [0] => false,
             // An end before its key asks for nothing, but not outside of the span.
-            _ => holds_key && begin.as_ref() < range_end && range_end <= end.as_ref(),
+            _ => holds_key && begin.as_ref() <= range_end && range_end <= end.as_ref(),
         }
     }
 }
@@ -129,6 +129,11 @@ mod tests {
     fn no_end_needs_no_end() {
         let single = spans(&[read("a", "")]);
         assert!(single.cover(b"a", b""));
+        assert!(
+            single.cover(b"a", b"a"),
+            "nothing is asked for, within the span"
+        );
+        assert!(!single.cover(b"b", b"b"));
         assert!(!single.cover(b"a", b"\0"));
         assert!(!single.cover(b"a", b"b"));
         assert!(!spans(&[read("a", "\u{7f}")]).cover(b"a", b"\0"));

@@ -52,16 +52,21 @@ impl fmt::Debug for Credentials {
 impl Caller {
     /// Reads who calls from a request's metadata and extensions.
     pub(crate) fn of(metadata: &MetadataMap, extensions: &Extensions) -> Self {
-        let token = TOKEN_FIELDS
-            .iter()
-            .find_map(|field| metadata.get(*field))
-            // What is not text is no token anybody was given.
-            .map(|value| Arc::from(bearer(value.to_str().unwrap_or_default())));
+        let token = shown_token(|field| metadata.as_ref().get(field));
         let common_name = extensions
             .get::<PeerCertificate>()
             .map(|peer| Arc::clone(&peer.common_name));
         Self::Client(Credentials { token, common_name })
     }
+}
+
+/// Finds the token among the headers of a request.
+pub(crate) fn shown_token<'a>(
+    header: impl Fn(&'static str) -> Option<&'a http::HeaderValue>,
+) -> Option<Arc<str>> {
+    let value = TOKEN_FIELDS.into_iter().find_map(header)?;
+    // What is not text is no token anybody was given.
+    Some(Arc::from(bearer(value.to_str().unwrap_or_default())))
 }
 
 /// Takes the scheme off (etcd 3.7: "Bearer " is accepted before a token).

@@ -2,11 +2,14 @@
 //!
 //! With authentication off it all comes down to one look at a flag.
 
-use std::sync::{Arc, atomic::Ordering};
+use std::{
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
 
 use mvcc::{Error, Identity, StateMachine};
 
-use super::Caller;
+use super::{Caller, caller, tokens};
 use crate::{core::Core, handle::Handle, rpc_error::RpcError};
 
 /// A caller, as far as can be said without the core: signatures are checked before
@@ -24,7 +27,27 @@ pub(crate) enum Asker {
     Nobody,
 }
 
+/// How long a call waits for this member to apply the entry that gave out the token
+/// it shows. After that the token is taken for unknown.
+const TOKEN_WAIT_MAX: Duration = Duration::from_secs(5);
+
 impl Handle {
+    /// Waits until this member has applied the entry that gave out a simple token:
+    /// the client may have got it from another member, which is ahead (etcd:
+    /// simple_token.go, `isValidSimpleToken`).
+    pub(crate) async fn await_token(&self, headers: &http::HeaderMap) {
+        if !self.shared.auth_on.load(Ordering::Acquire) || self.shared.jwt.is_some() {
+            return;
+        }
+        let Some(index) = given_out_at(headers) else {
+            return;
+        };
+        let mut applied = self.shared.applied_now.subscribe();
+        let caught_up = applied.wait_for(|applied| *applied >= index);
+        // Too late or never: then the token is not known, and the call is told so.
+        let _late = tokio::time::timeout(TOKEN_WAIT_MAX, caught_up).await;
+    }
+
     /// Looks at what the caller showed.
     pub(crate) fn asker(&self) -> Asker {
         let Caller::Client(shown) = &self.caller else {
@@ -106,6 +129,11 @@ impl Handle {
     pub(crate) fn check_user(&self) -> Result<(), RpcError> {
         self.check(|machine, who| machine.auth().check_user(who))
     }
+}
+
+/// Reads the index in the simple token that a request shows, if it shows one.
+fn given_out_at(headers: &http::HeaderMap) -> Option<u64> {
+    tokens::index_of(&caller::shown_token(|field| headers.get(field))?)
 }
 
 /// Says why a watch is refused, as etcd's watch server writes it (`v3rpc/watch.go`).

@@ -68,7 +68,7 @@ impl Handle {
         user: &str,
         password: &str,
     ) -> Result<(String, i64), RpcError> {
-        self.confirm_leadership().await?;
+        self.catch_up().await?;
         for _ in 0..AUTHENTICATE_TRIES_MAX {
             let (hash, checked) = self.password_of(user)?;
             if !password::verify(password.to_owned(), hash).await? {

@@ -34,6 +34,11 @@ pub(crate) fn simple_token(prefix: &str, index: u64) -> String {
     format!("{prefix}.{index}")
 }
 
+/// Takes the index out of a token.
+pub(crate) fn index_of(token: &str) -> Option<u64> {
+    token.rsplit_once('.')?.1.parse().ok()
+}
+
 /// The tokens given out.
 pub(crate) struct SimpleTokens {
     ttl: Duration,

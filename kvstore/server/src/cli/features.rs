@@ -1,17 +1,14 @@
 //! Flags of single features, feature gates, and what is unsafe.
 
-use std::time::Duration;
+use std::{collections::BTreeMap, time::Duration};
 
 use super::{
     flag::{Flag, Kind, Values},
     value,
 };
-use crate::config::{Compaction, Config, StartError};
+use crate::config::{Compaction, Config, CorruptionChecks, StartError};
 
-const ALONE: &str = "there is no other member to compare with";
 const NO_V2: &str = "the v2 API is gone, here as in etcd 3.6";
-const CORRUPT_CHECK: &str =
-    "every start checks the sums of log and rows, and there is no other member to compare with";
 const CHECKPOINTS: &str = "what is left of a long lease is always recorded and kept";
 const NO_BUFFER: &str = "a transaction reads the state it changes, without a copy";
 const DEFRAG: &str = "defragmentation does not stop the service";
@@ -32,16 +29,14 @@ pub(super) const FLAGS: &[Flag] = &[
         "0s",
         "Time between two comparisons of the members' data.",
     )
-    .old("experimental-corrupt-check-time")
-    .nothing(ALONE),
+    .old("experimental-corrupt-check-time"),
     Flag::new(
         "compact-hash-check-time",
         Kind::Duration,
         "1m",
         "Time between two comparisons of the members' hashes of what was compacted.",
     )
-    .old("experimental-compact-hash-check-time")
-    .nothing(ALONE),
+    .old("experimental-compact-hash-check-time"),
     Flag::new(
         "compaction-batch-limit",
         Kind::Count,
@@ -83,10 +78,9 @@ pub(super) const FLAGS: &[Flag] = &[
         "snapshot-catchup-entries",
         Kind::Count,
         "5000",
-        "Entries kept for a member that lags.",
+        "Entries kept for a member that lags; one that lags more gets a snapshot.",
     )
-    .old("experimental-snapshot-catchup-entries")
-    .nothing("there is no other member to lag"),
+    .old("experimental-snapshot-catchup-entries"),
 ];
 
 pub(super) const UNSAFE: &[Flag] = &[
@@ -94,7 +88,7 @@ pub(super) const UNSAFE: &[Flag] = &[
         "force-new-cluster",
         Kind::Bool,
         "false",
-        "Force to create a new one-member cluster.",
+        "Force to create a new one-member cluster out of this member's data.",
     ),
     Flag::new(
         "unsafe-no-fsync",
@@ -111,15 +105,13 @@ pub(super) const OLD: &[Flag] = &[
         Kind::Bool,
         "false",
         "Now --feature-gates=InitialCorruptCheck.",
-    )
-    .nothing(CORRUPT_CHECK),
+    ),
     Flag::new(
         "experimental-compact-hash-check-enabled",
         Kind::Bool,
         "false",
         "Now --feature-gates=CompactHashCheck.",
-    )
-    .nothing(ALONE),
+    ),
     Flag::new(
         "experimental-enable-lease-checkpoint",
         Kind::Bool,
@@ -205,16 +197,19 @@ pub(super) const OLD: &[Flag] = &[
         .nothing("levels by package went with capnslog"),
 ];
 
-/// What comes of a feature gate (etcd: server/features).
+const INITIAL_CHECK: &str = "InitialCorruptCheck";
+const COMPACT_CHECK: &str = "CompactHashCheck";
+
+/// Feature gates, and why a gate has no effect if it has none (etcd: server/features).
 const GATES: &[(&str, &str)] = &[
     ("AllAlpha", "no feature behind a gate differs here"),
     ("AllBeta", "no feature behind a gate differs here"),
-    ("CompactHashCheck", ALONE),
+    (COMPACT_CHECK, ""),
     (
         "FastLeaseKeepAlive",
         "a lease is kept alive without waiting for the log",
     ),
-    ("InitialCorruptCheck", CORRUPT_CHECK),
+    (INITIAL_CHECK, ""),
     ("LeaseCheckpoint", CHECKPOINTS),
     ("LeaseCheckpointPersist", CHECKPOINTS),
     (
@@ -223,7 +218,7 @@ const GATES: &[(&str, &str)] = &[
     ),
     (
         "SetMemberLocalAddr",
-        "members have no connections to each other yet",
+        "the system chooses the address a connection to a member is made from",
     ),
     ("StopGRPCServiceOnDefrag", DEFRAG),
     ("TxnModeWriteWithSharedBuffer", NO_BUFFER),
@@ -234,7 +229,17 @@ pub(super) fn apply(
     config: &mut Config,
     notes: &mut Vec<String>,
 ) -> Result<(), StartError> {
-    gates(values.text("feature-gates"), notes)?;
+    let gates = gates(values.text("feature-gates"), notes)?;
+    let on = |gate: &str, old: &'static str| {
+        gates.get(gate).copied().unwrap_or(false) || values.boolean(old)
+    };
+    config.corruption_checks = CorruptionChecks {
+        initial: on(INITIAL_CHECK, "experimental-initial-corrupt-check"),
+        interval: Some(values.duration("corrupt-check-time")).filter(|time| !time.is_zero()),
+        compacted: on(COMPACT_CHECK, "experimental-compact-hash-check-enabled")
+            .then(|| values.duration("compact-hash-check-time")),
+    };
+    config.catch_up_entries = values.count("snapshot-catchup-entries");
     config.watch_progress_interval = match values.duration("watch-progress-notify-interval") {
         // etcd takes none for its default.
         Duration::ZERO => Duration::from_secs(600),
@@ -264,14 +269,14 @@ pub(super) fn apply(
     Ok(())
 }
 
-fn gates(text: &str, notes: &mut Vec<String>) -> Result<(), StartError> {
+fn gates(text: &str, notes: &mut Vec<String>) -> Result<BTreeMap<&'static str, bool>, StartError> {
     let refuse = |reason| {
         Err(StartError::Flag {
             flag: "feature-gates",
             reason,
         })
     };
-    let mut on = std::collections::BTreeMap::new();
+    let mut on = BTreeMap::new();
     for pair in text
         .split(',')
         .map(str::trim)
@@ -287,12 +292,14 @@ fn gates(text: &str, notes: &mut Vec<String>) -> Result<(), StartError> {
             return refuse(format!("unrecognized feature gate: {gate}"));
         };
         on.insert(*gate, state);
-        notes.push(format!("--feature-gates={pair} has no effect: {why}"));
+        if !why.is_empty() {
+            notes.push(format!("--feature-gates={pair} has no effect: {why}"));
+        }
     }
     if on.get("LeaseCheckpointPersist") == Some(&true) && on.get("LeaseCheckpoint") != Some(&true) {
         let reason = "enabling feature gate LeaseCheckpointPersist requires enabling feature gate \
                       LeaseCheckpoint";
         return refuse(reason.to_owned());
     }
-    Ok(())
+    Ok(on)
 }

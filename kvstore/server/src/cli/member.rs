@@ -56,7 +56,7 @@ pub(super) const FLAGS: &[Flag] = &[
         "true",
         "Whether to fast-forward initial election ticks on boot for faster election.",
     )
-    .nothing("a member that is alone stands for election at once"),
+    .nothing("a member that is alone stands for election at once; others wait for a leader first"),
     Flag::new(
         "listen-peer-urls",
         Kind::List,
@@ -178,14 +178,14 @@ pub(super) const FLAGS: &[Flag] = &[
         "5s",
         "Read timeout of a connection between members.",
     )
-    .nothing("members have no connections to each other yet"),
+    .nothing("a member that does not answer pings within an election timeout is dialled again"),
     Flag::new(
         "raft-write-timeout",
         Kind::Duration,
         "5s",
         "Write timeout of a connection between members.",
     )
-    .nothing("members have no connections to each other yet"),
+    .nothing("a member that does not answer pings within an election timeout is dialled again"),
 ];
 
 pub(super) fn apply(

@@ -7,7 +7,7 @@ use std::{
 };
 
 use member::{EntryKind, LogEntry};
-use mvcc::{AuthCommand, Command, Proposal};
+use mvcc::{Applied, AuthCommand, Command, Proposal};
 
 use super::Core;
 use crate::{fatal::fatal, metrics};
@@ -22,13 +22,16 @@ impl Core {
         let mut entry_began = began;
         for entry in entries {
             let (index, term) = (entry.index, entry.term);
-            if entry.kind != EntryKind::Normal {
-                fatal(
+            match entry.kind {
+                EntryKind::Normal => {}
+                EntryKind::ConfChangeV2 => {
+                    self.apply_membership(&entry);
+                    continue;
+                }
+                EntryKind::ConfChange => fatal(
                     "apply",
-                    &format!(
-                        "log entry {index} changes the membership, which nothing here proposes"
-                    ),
-                );
+                    &format!("log entry {index} is of a kind that nothing proposes"),
+                ),
             }
             if entry.data.is_empty() {
                 self.machine.advance(index, term);
@@ -47,9 +50,25 @@ impl Core {
         self.applied
             .store(self.machine.applied_index(), Ordering::Relaxed);
         self.machine.start_granted(now);
-        self.forget_answered();
-        let waiting = i64::try_from(self.waiters.len()).unwrap_or(i64::MAX);
-        self.metrics.proposals_pending.set(waiting);
+        self.pending.forget_answered();
+        self.count_pending();
+    }
+
+    /// Applies an entry about the members, and tells whoever asked for it.
+    fn apply_membership(&mut self, entry: &LogEntry) {
+        let applied = self.apply_conf(entry);
+        self.address_peers();
+        if let Some(applied) = applied {
+            self.answer(applied);
+        }
+    }
+
+    /// Tells the proposer of an entry what came of it. The first copy of a proposal
+    /// was answered; a second one changed nothing.
+    fn answer(&mut self, applied: Applied) {
+        if !matches!(applied.result, Err(mvcc::Error::DuplicateProposal)) {
+            self.pending.answer(applied.id, Ok(applied));
+        }
     }
 
     /// Lets tokens and the switch follow what was just applied.
@@ -71,6 +90,8 @@ impl Core {
     ) {
         let op = metrics::apply::op(&proposal.command);
         let compacts = matches!(proposal.command, Command::Compact(_));
+        let clears_alarm = matches!(proposal.command, Command::AlarmDeactivate(_));
+        let about_members = matches!(proposal.command, Command::Member(_));
         let auth = match &proposal.command {
             Command::Auth(command) => Some(command.clone()),
             _ => None,
@@ -80,6 +101,9 @@ impl Core {
             Err(error) => fatal("apply", &format!("log entry {index}: {error}")),
         };
         if applied.result.is_ok() {
+            if clears_alarm {
+                self.no_space_cleared();
+            }
             if compacts {
                 self.begin_compaction(now);
             }
@@ -104,9 +128,9 @@ impl Core {
         self.metrics
             .applies
             .applied(op, &applied.result, took, slow);
-        // The first copy of a proposal was answered; a second one changed nothing.
-        if !matches!(applied.result, Err(mvcc::Error::DuplicateProposal)) {
-            self.answer(applied.id, Ok(applied));
+        if about_members {
+            self.address_peers();
         }
+        self.answer(applied);
     }
 }

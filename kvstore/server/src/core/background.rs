@@ -54,6 +54,9 @@ const AUTO_COMPACT_INTERVAL: Duration = Duration::from_secs(300);
 /// Samples that periodic auto-compaction takes within its retention (etcd: 10).
 const AUTO_COMPACT_SAMPLES: u32 = 10;
 
+/// How long a proposed alarm may take to be applied before it is proposed again.
+const ALARM_INTERVAL: Duration = Duration::from_secs(1);
+
 /// When what was last done.
 #[derive(Debug)]
 pub(crate) struct Background {
@@ -75,8 +78,8 @@ pub(crate) struct Background {
     auto_compact_due: Duration,
     /// Revisions as of earlier times, for periodic auto-compaction.
     samples: VecDeque<(Duration, i64)>,
-    /// Whether an alarm for want of space was proposed and not yet seen.
-    alarm_proposed: bool,
+    /// When an alarm for want of space may be proposed again.
+    alarm_due: Duration,
     proposal_ids: Arc<AtomicU64>,
 }
 
@@ -97,7 +100,7 @@ impl Background {
             auto_compaction: config.auto_compaction,
             auto_compact_due: Duration::ZERO,
             samples: VecDeque::new(),
-            alarm_proposed: false,
+            alarm_due: Duration::ZERO,
             proposal_ids,
         }
     }
@@ -292,22 +295,33 @@ impl Core {
         }
     }
 
-    /// Proposes that the store be closed for writes because it is full.
-    pub(crate) fn raise_no_space(&mut self, member: u64) {
-        if !self.background.alarm_proposed {
-            self.background.alarm_proposed = true;
-            let kind = mvcc::AlarmKind::NoSpace;
-            self.propose_unasked(Command::AlarmActivate(Alarm { member, kind }));
+    /// Proposes that the store be closed for writes because it is full. Raising it
+    /// twice does nothing, so a proposal that was lost is made again.
+    pub(crate) fn raise_no_space(&mut self, now: Duration) {
+        if now < self.background.alarm_due {
+            return;
         }
+        self.background.alarm_due = now + ALARM_INTERVAL;
+        let alarm = Alarm {
+            member: self.ids.member,
+            kind: mvcc::AlarmKind::NoSpace,
+        };
+        let proposal = self.unasked(Command::AlarmActivate(alarm));
+        self.pending.add_unasked(proposal);
     }
 
-    /// Notes that the alarm was cleared, so that it may be raised again.
-    pub(crate) fn no_space_cleared(&mut self) {
-        self.background.alarm_proposed = false;
+    /// Notes that an alarm was cleared, so that it may be raised again at once.
+    pub(super) fn no_space_cleared(&mut self) {
+        self.background.alarm_due = Duration::ZERO;
     }
 
-    /// Proposes a command whose answer nobody waits for.
+    /// Proposes a command whose answer nobody waits for, as leader.
     pub(crate) fn propose_unasked(&mut self, command: Command) {
+        let proposal = self.unasked(command);
+        self.pending.add_own(proposal);
+    }
+
+    fn unasked(&self, command: Command) -> member::Proposal {
         let id = self.background.proposal_ids.fetch_add(1, Ordering::Relaxed);
         let data = Proposal {
             id,
@@ -316,6 +330,14 @@ impl Core {
             command,
         }
         .encode();
-        self.queue.push(member::Proposal { id, data });
+        member::Proposal { id, data }
+    }
+
+    /// Forgets what was under way for a machine that another has replaced.
+    pub(super) fn begin_anew(&mut self, now: Duration) {
+        self.background.writeback_under_way = false;
+        self.background.writeback_due = now;
+        self.background.compacting = true;
+        self.background.samples.clear();
     }
 }

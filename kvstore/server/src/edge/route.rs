@@ -42,7 +42,7 @@ pub(super) async fn route(mut request: Request<Incoming>, visit: Visit, edge: Ar
             let reply = peer::call(request, &edge.handle).await;
             return reply.map(|body| answer::Body::Stream(body.map_err(Into::into).boxed_unsync()));
         }
-        Door::Peers => return peer::answer(&request, &edge.handle),
+        Door::Peers => return peer::answer(&request, &edge.handle).await,
         // Scraped from inside, and without names of its own to check (etcd: only
         // client listeners have the access controller).
         Door::Metrics => return plain::metrics_listener(&request, &edge.handle).await,

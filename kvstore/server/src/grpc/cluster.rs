@@ -1,16 +1,12 @@
-//! Service Cluster: who the members are.
-//!
-//! There is one, and it cannot be changed yet. Whatever etcd would answer a lone
-//! member without changing anything is answered so; the rest is Unimplemented,
-//! saying what is missing.
+//! Service Cluster: who the members are, and changing that.
 
-use mvcc::Error;
+use std::time::UNIX_EPOCH;
+
+use mvcc::{Error, MemberCommand, MemberInfo};
 use proto::etcdserverpb::{self as pb, cluster_server::Cluster};
 use tonic::{Request, Response, Status};
 
-use crate::{RpcError, handle::Handle};
-
-const NO_CHANGES: &str = "etcdserver: member changes are not supported by this version";
+use crate::{RpcError, handle::Handle, identity::joining_member_id};
 
 impl Handle {
     /// Lists the members as this one has applied them, by id.
@@ -21,13 +17,6 @@ impl Handle {
         });
         // It is stopping; whoever asks will not be answered.
         listed.unwrap_or_default()
-    }
-
-    fn must_be_member(&self, id: u64) -> Result<(), Status> {
-        match id == self.shared.ids.member {
-            true => Ok(()),
-            false => Err(refusal(Error::MemberNotFound)),
-        }
     }
 }
 
@@ -52,43 +41,67 @@ impl Cluster for Handle {
         &self,
         request: Request<pb::MemberAddRequest>,
     ) -> Result<Response<pb::MemberAddResponse>, Status> {
-        self.for_caller(&request).check_root()?;
-        let urls = request.into_inner().peer_ur_ls;
-        if urls.is_empty() || !urls.iter().all(|url| is_peer_url(url)) {
-            return Err(refusal(Error::MemberBadUrls));
-        }
-        let ours = &self.shared.config.initial_advertise_peer_urls;
-        if urls.iter().any(|url| ours.contains(url)) {
-            return Err(refusal(Error::PeerUrlExists));
-        }
-        Err(Status::unimplemented(NO_CHANGES))
+        let this = self.for_caller(&request);
+        let pb::MemberAddRequest {
+            peer_ur_ls: mut peer_urls,
+            is_learner: learner,
+        } = request.into_inner();
+        check_urls(&peer_urls)?;
+        this.check_root()?;
+        peer_urls.sort();
+        let seconds = UNIX_EPOCH.elapsed().map_or(0, |since| since.as_secs());
+        let id = joining_member_id(&peer_urls, seconds);
+        let member = MemberInfo {
+            id,
+            peer_urls,
+            learner,
+            ..MemberInfo::default()
+        };
+        let added = wire(&member);
+        self.change_members(MemberCommand::Add(member)).await?;
+        Ok(Response::new(pb::MemberAddResponse {
+            header: self.header(0),
+            member: Some(added),
+            members: self.members(),
+        }))
     }
 
-    /// Refuses: the last voter cannot go, for nobody would be left to agree on it
-    /// (etcd: RaftCluster.IsReadyToRemoveVotingMember).
     async fn member_remove(
         &self,
         request: Request<pb::MemberRemoveRequest>,
     ) -> Result<Response<pb::MemberRemoveResponse>, Status> {
         self.for_caller(&request).check_root()?;
-        self.must_be_member(request.into_inner().id)?;
-        // On the wire etcd's code for it is Unknown: the error it returns here has
-        // lost its own (v3rpc/util.go, all versions so far).
-        let reason = Error::NotEnoughStartedMembers.to_string();
-        Err(Status::unknown(reason))
+        let id = request.into_inner().id;
+        let removed = self.change_members(MemberCommand::Remove(id)).await;
+        if let Err(error) = removed {
+            let quorum = Error::NotEnoughStartedMembers.to_string();
+            return Err(match error.message == quorum {
+                // On the wire etcd's code for it is Unknown: the error it returns here
+                // has lost its own (v3rpc/util.go, all versions so far).
+                true => Status::unknown(quorum),
+                false => error.into(),
+            });
+        }
+        Ok(Response::new(pb::MemberRemoveResponse {
+            header: self.header(0),
+            members: self.members(),
+        }))
     }
 
     async fn member_update(
         &self,
         request: Request<pb::MemberUpdateRequest>,
     ) -> Result<Response<pb::MemberUpdateResponse>, Status> {
-        self.for_caller(&request).check_root()?;
-        let request = request.into_inner();
-        self.must_be_member(request.id)?;
-        // The id is made of the peer URLs, so they stay what they were at first.
-        if request.peer_ur_ls != self.shared.config.initial_advertise_peer_urls {
-            return Err(Status::unimplemented(NO_CHANGES));
-        }
+        let this = self.for_caller(&request);
+        let pb::MemberUpdateRequest {
+            id,
+            peer_ur_ls: mut peer_urls,
+        } = request.into_inner();
+        check_urls(&peer_urls)?;
+        this.check_root()?;
+        peer_urls.sort();
+        self.change_members(MemberCommand::Update { id, peer_urls })
+            .await?;
         Ok(Response::new(pb::MemberUpdateResponse {
             header: self.header(0),
             members: self.members(),
@@ -100,8 +113,12 @@ impl Cluster for Handle {
         request: Request<pb::MemberPromoteRequest>,
     ) -> Result<Response<pb::MemberPromoteResponse>, Status> {
         self.for_caller(&request).check_root()?;
-        self.must_be_member(request.into_inner().id)?;
-        Err(refusal(Error::MemberNotLearner))
+        let id = request.into_inner().id;
+        self.change_members(MemberCommand::Promote(id)).await?;
+        Ok(Response::new(pb::MemberPromoteResponse {
+            header: self.header(0),
+            members: self.members(),
+        }))
     }
 
     async fn member_list(
@@ -110,12 +127,19 @@ impl Cluster for Handle {
     ) -> Result<Response<pb::MemberListResponse>, Status> {
         self.for_caller(&request).check_user()?;
         if request.into_inner().linearizable {
-            self.confirm_leadership().await?;
+            self.catch_up().await?;
         }
         Ok(Response::new(pb::MemberListResponse {
             header: self.header(0),
             members: self.members(),
         }))
+    }
+}
+
+fn check_urls(urls: &[String]) -> Result<(), Status> {
+    match !urls.is_empty() && urls.iter().all(|url| is_peer_url(url)) {
+        true => Ok(()),
+        false => Err(refusal(Error::MemberBadUrls)),
     }
 }
 

@@ -22,7 +22,7 @@ pub(super) async fn answer(
             handle.set_downgrade(Some(target)).await?;
         }
         Ok(DowngradeAction::Cancel) => {
-            handle.confirm_leadership().await?;
+            handle.catch_up().await?;
             if handle.downgrade()?.is_none() {
                 return Err(refusal(Error::NoInflightDowngrade));
             }
@@ -38,7 +38,7 @@ pub(super) async fn answer(
 async fn validate(handle: &Handle, target: &str) -> Result<(u64, u64), Status> {
     let target = minor_version(target).or_else(|| minor_version(&format!("{target}.0")));
     let target = target.ok_or_else(|| refusal(Error::WrongDowngradeVersionFormat))?;
-    handle.confirm_leadership().await?;
+    handle.catch_up().await?;
     let current = minor_version(&cluster_version());
     let allowed = current.and_then(|(major, minor)| Some((major, minor.checked_sub(1)?)));
     if allowed != Some(target) {

@@ -122,7 +122,7 @@ impl Maintenance for Handle {
             raft_applied_index: status.raft_applied_index,
             errors,
             db_size_in_use: signed(status.db_size_in_use),
-            is_learner: false,
+            is_learner: self.shared.is_learner(),
             storage_version: STORAGE_VERSION.to_owned(),
             db_size_quota: signed(self.shared.config.quota_backend_bytes),
             downgrade_info: self.downgrade()?.map(|target| pb::DowngradeInfo {
@@ -160,20 +160,13 @@ impl Maintenance for Handle {
         }))
     }
 
-    /// Hands leadership to whom it is told. A lone member can only keep it (etcd:
-    /// EtcdServer.MoveLeader, which looks for the target among the members first).
+    /// Hands leadership to whom it is told (etcd: EtcdServer.MoveLeader).
     async fn move_leader(
         &self,
         request: Request<pb::MoveLeaderRequest>,
     ) -> Result<Response<pb::MoveLeaderResponse>, Status> {
         self.for_caller(&request).check_root()?;
-        let status = Handle::status(self)?;
-        if status.leader != self.shared.ids.member {
-            return Err(crate::RpcError::from(mvcc::Error::NotLeader).into());
-        }
-        if request.into_inner().target_id != self.shared.ids.member {
-            return Err(crate::RpcError::from(mvcc::Error::BadLeaderTransferee).into());
-        }
+        self.move_leader_to(request.into_inner().target_id).await?;
         // etcd sends no header.
         Ok(Response::new(pb::MoveLeaderResponse { header: None }))
     }

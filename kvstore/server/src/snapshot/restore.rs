@@ -14,14 +14,10 @@ use std::{
 
 use bbolt::{Db, ReadAt};
 use disk::{Base, DataDir, Disk as _, Identity, Options, RealDisk, Rows, Wal};
-use mvcc::{BOOTSTRAP_INDEX, BOOTSTRAP_TERM, Facts, Import, MemberInfo, Membership, Start};
+use mvcc::{BOOTSTRAP_INDEX, BOOTSTRAP_TERM, Facts, Import, Membership, Start};
 
 use super::{Progress, error::SnapshotError, file, schema};
-use crate::{
-    cli::named_members,
-    config::Config,
-    identity::{self, Known},
-};
+use crate::{cli::named_members, config::Config, identity::Known, join};
 
 /// Bytes of rows written as one batch.
 const BATCH_BYTES: usize = 4 << 20;
@@ -74,7 +70,7 @@ pub struct Restored {
 /// Makes a data directory from a snapshot.
 pub fn restore(order: &Restore, progress: &mut Progress<'_>) -> Result<Restored, SnapshotError> {
     order.check_flags()?;
-    let member = order.member()?;
+    let (member, members) = order.member()?;
     check_unused(&order.data_dir)?;
     let (mut opened, size) = file::open(&order.file)?;
     if !order.skip_hash_check {
@@ -87,7 +83,7 @@ pub fn restore(order: &Restore, progress: &mut Progress<'_>) -> Result<Restored,
     if building.exists() {
         return Err(SnapshotError::Unfinished(building));
     }
-    let built = order.build(&member, &db, &building, &mut |done| {
+    let built = order.build(&member, members, &db, &building, &mut |done| {
         let total = db.size();
         progress(total / 2 + done.min(total) / 2, total);
     });
@@ -141,18 +137,21 @@ impl Restore {
     }
 
     /// Finds out who the member will be; refuses flags that do not make sense.
-    fn member(&self) -> Result<Known, SnapshotError> {
+    fn member(&self) -> Result<(Known, Membership), SnapshotError> {
         let mut config = Config::new(&self.data_dir);
         config.name = self.name.clone();
         config.initial_cluster = named_members(&self.initial_cluster)?;
         config.initial_cluster_token = self.initial_cluster_token.clone();
         config.initial_advertise_peer_urls = self.initial_advertise_peer_urls.clone();
-        Ok(identity::first(&config)?)
+        let beginning = join::new_cluster(&config)?;
+        let known = Known::new(beginning.ids, &config.initial_advertise_peer_urls);
+        Ok((known, beginning.membership(&[])))
     }
 
     fn build<R: ReadAt>(
         &self,
         member: &Known,
+        members: Membership,
         db: &Db<R>,
         dir: &Path,
         progress: &mut dyn FnMut(u64),
@@ -163,13 +162,6 @@ impl Restore {
             path: &self.file,
             db,
         };
-        let first = MemberInfo {
-            id: member.ids.member,
-            name: self.name.clone(),
-            peer_urls: member.peer_urls.clone(),
-            ..MemberInfo::default()
-        };
-        let members = Membership::new(member.ids.cluster, [first]);
         let restored = reader.rows(&rows, members, self.bump_revision, progress)?;
         let options = Options {
             identity: Identity {

@@ -22,6 +22,16 @@ use crate::config::{StartError, TlsFiles};
 
 const YEAR: Duration = Duration::from_secs(365 * 24 * 3_600);
 
+/// Names the files of a side that makes its own.
+pub(crate) fn own_files(side: Side, data_dir: &Path) -> TlsFiles {
+    let dir = data_dir.join("fixtures").join(side.name());
+    TlsFiles {
+        cert_file: dir.join("cert.pem"),
+        key_file: dir.join("key.pem"),
+        ..TlsFiles::default()
+    }
+}
+
 /// Returns the files, making them if they are not there.
 pub(crate) fn ensure_files(
     side: Side,
@@ -30,11 +40,7 @@ pub(crate) fn ensure_files(
     years: u32,
 ) -> Result<TlsFiles, StartError> {
     let dir = data_dir.join("fixtures").join(side.name());
-    let files = TlsFiles {
-        cert_file: dir.join("cert.pem"),
-        key_file: dir.join("key.pem"),
-        ..TlsFiles::default()
-    };
+    let files = own_files(side, data_dir);
     if !(files.cert_file.exists() && files.key_file.exists()) {
         make(&files, &dir, hosts, years).map_err(|reason| StartError::Tls {
             what: side.name(),
