@@ -191,11 +191,19 @@ pub fn run(plan: Plan) -> Result<(), StartError> {
             signal(SignalKind::interrupt()).map_err(system("the signal handler"))?;
         let mut terminate =
             signal(SignalKind::terminate()).map_err(system("the signal handler"))?;
-        let mut running = Server::start(plan.config).await?;
+        // A member may wait for the others for any time.
+        let mut running = tokio::select! {
+            _ = interrupt.recv() => return Ok(()),
+            _ = terminate.recv() => return Ok(()),
+            running = Server::start(plan.config) => running?,
+        };
         tokio::select! {
             _ = interrupt.recv() => {}
             _ = terminate.recv() => {}
-            () = running.wait() => return Err(StartError::Stopped),
+            () = running.wait() => return match running.was_removed() {
+                true => Ok(()),
+                false => Err(StartError::Stopped),
+            },
         }
         tracing::info!("stopping");
         running.shutdown().await;

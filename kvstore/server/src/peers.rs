@@ -302,6 +302,7 @@ impl Peers {
     }
 
     /// Asks a peer for the members.
+    #[cfg(test)]
     pub(crate) async fn members(&self, to: u64) -> Result<pb::MembersReply, Status> {
         let mut call = self.inner.call(to, pb::MembersRequest {})?;
         call.over.wait(call.client.members(call.request)).await
@@ -317,6 +318,7 @@ impl Peers {
     }
 
     /// Asks a peer how it does.
+    #[cfg(test)]
     pub(crate) async fn status(&self, to: u64) -> Result<pb::StatusReply, Status> {
         let mut call = self.inner.call(to, pb::StatusRequest {})?;
         call.over.wait(call.client.status(call.request)).await

@@ -98,6 +98,12 @@ impl Running {
         self.wait().await;
     }
 
+    /// Says whether the member stopped because it was removed from its cluster.
+    pub fn was_removed(&self) -> bool {
+        let removed = &self.handle.shared.removed;
+        removed.load(std::sync::atomic::Ordering::Acquire)
+    }
+
     /// Waits until the member has stopped.
     pub async fn wait(&mut self) {
         if let Some(ended) = &mut self.ended {
@@ -126,7 +132,7 @@ struct Started {
 }
 
 /// The member's thread: everything from opening its files to closing them.
-fn run(config: Config, tell: oneshot::Sender<Result<Started, StartError>>) {
+fn run(config: Config, mut tell: oneshot::Sender<Result<Started, StartError>>) {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build();
@@ -177,7 +183,15 @@ fn run(config: Config, tell: oneshot::Sender<Result<Started, StartError>>) {
         // there is something to say (etcd: ReadyNotify).
         let mut edges: Vec<_> = others.into_iter().map(serve).collect();
         let watching = tokio::spawn(corruption::watch(handle.clone()));
-        if ready::wait(&handle).await {
+        let is_ready = tokio::select! {
+            is_ready = ready::wait(&handle) => is_ready,
+            // Whoever started the member does not wait for it any more.
+            () = tell.closed() => {
+                shared.stop.cancel();
+                false
+            }
+        };
+        if is_ready {
             edges.extend(clients.into_iter().map(serve));
             tracing::info!(addresses = %format!("[{}]", addresses.join(", ")), member = %format!("{:x}", shared.ids.member), "ready to serve client requests");
             let gone = tell.send(Ok(Started { addrs, handle, ended })).is_err();

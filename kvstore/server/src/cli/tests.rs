@@ -155,6 +155,7 @@ fn old_spellings_are_understood() {
         "--experimental-initial-corrupt-check=true",
     ]);
     assert_eq!(config.watch_progress_interval, Duration::from_secs(5));
+    assert!(config.corruption_checks.initial);
     assert_eq!(config.compaction.batch, Some(77));
     assert_eq!(config.compaction.pause, Duration::from_millis(3));
     assert_eq!(config.warning_apply_duration, Duration::from_secs(1));
@@ -165,7 +166,7 @@ fn what_has_no_effect_is_said_with_its_reason() {
     let plan = plan_of(
         &[
             "--snapshot-count=10000",
-            "--feature-gates=InitialCorruptCheck=true",
+            "--feature-gates=LeaseCheckpoint=true",
         ],
         &[],
     );
@@ -175,7 +176,7 @@ fn what_has_no_effect_is_said_with_its_reason() {
         "{notes}"
     );
     assert!(
-        notes.contains("InitialCorruptCheck=true has no effect: "),
+        notes.contains("LeaseCheckpoint=true has no effect: "),
         "{notes}"
     );
     for flag in flags() {

@@ -63,6 +63,7 @@ pub(crate) struct SnapshotBody {
 
 impl SnapshotBody {
     /// Waits for the next bytes.
+    #[cfg(test)]
     pub(crate) async fn next(&mut self) -> Result<Option<Bytes>, Cut> {
         if let Some(ended) = &self.ended {
             return ended.clone().map(|()| None);

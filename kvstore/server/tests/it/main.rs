@@ -10,6 +10,7 @@ mod auth_oracle;
 mod auth_proof;
 mod auth_who;
 mod bad_input;
+mod cluster;
 mod crash;
 mod doors;
 mod embedded;
