@@ -65,6 +65,10 @@ impl Handle {
                 return Err(RpcError::from(Error::NotLeader));
             }
             core.may_change(&command, strict)?;
+            // What nothing can come of does not enter the log. It is looked at again
+            // when it is applied: another change may come first.
+            let membership = core.machine.membership();
+            membership.validate(&command, self.shared.config.max_learners)?;
             let proposal = Proposal {
                 id,
                 since: Some(core.machine.applied_index()),

@@ -1,12 +1,11 @@
-//! What a lone member answers where etcd would change members, and what is not
-//! served yet: each says plainly what is missing.
+//! What a lone member answers about members and leadership, and what is not served:
+//! each says plainly what is missing.
 
 use proto::etcdserverpb::{self as pb, cluster_client::ClusterClient};
 use tonic::Code;
 
 use crate::store::{Store, put, refused};
 
-const NO_CHANGES: &str = "etcdserver: member changes are not supported by this version";
 const NOT_FOUND: &str = "etcdserver: member not found";
 
 #[tokio::test]
@@ -32,17 +31,14 @@ async fn membership_of_one() {
     };
     let other = ["http://10.0.0.9:2380".to_owned()];
     refused(cluster.member_update(update(7, &urls)).await, 5, NOT_FOUND);
-    refused(
-        cluster.member_update(update(id, &other)).await,
-        12,
-        NO_CHANGES,
-    );
-    let same = cluster.member_update(update(id, &urls)).await.unwrap();
-    assert_eq!(same.into_inner().members[0].peer_ur_ls, urls);
+    for urls in [&other[..], &urls] {
+        let moved = cluster.member_update(update(id, urls)).await.unwrap();
+        assert_eq!(moved.into_inner().members[0].peer_ur_ls, urls);
+    }
 
     let add = |peer_urls: &[String]| pb::MemberAddRequest {
         peer_ur_ls: peer_urls.to_vec(),
-        is_learner: false,
+        is_learner: true,
     };
     let bad = "etcdserver: given member URLs are invalid";
     refused(cluster.member_add(add(&[])).await, 3, bad);
@@ -51,17 +47,33 @@ async fn membership_of_one() {
     }
     let taken = "etcdserver: Peer URLs already exists";
     refused(cluster.member_add(add(&urls)).await, 9, taken);
-    refused(cluster.member_add(add(&other)).await, 12, NO_CHANGES);
+    let added = cluster.member_add(add(&other)).await.unwrap().into_inner();
+    let learner = added.member.unwrap();
+    assert!(learner.is_learner && learner.name.is_empty());
+    let many = "etcdserver: too many learner members in cluster";
+    let another = ["http://10.0.0.8:2380".to_owned()];
+    refused(cluster.member_add(add(&another)).await, 9, many);
+    let lags = "etcdserver: can only promote a learner member which is in sync with leader";
+    refused(cluster.member_promote(promote(learner.id)).await, 9, lags);
 
-    let list = pb::MemberListRequest { linearizable: true };
-    let members = cluster
-        .member_list(list)
-        .await
-        .unwrap()
-        .into_inner()
-        .members;
-    assert_eq!(members.len(), 1);
-    assert_eq!(members[0].id, id);
+    let list = async |cluster: &mut ClusterClient<_>| {
+        let list = pb::MemberListRequest { linearizable: true };
+        let members = cluster.member_list(list).await.unwrap();
+        let members = members.into_inner().members.into_iter();
+        members.map(|member| member.id).collect::<Vec<_>>()
+    };
+    let mut both = vec![id, learner.id];
+    both.sort_unstable();
+    assert_eq!(list(&mut cluster).await, both);
+    cluster.member_remove(remove(learner.id)).await.unwrap();
+    assert_eq!(list(&mut cluster).await, [id]);
+    // Who was removed never comes back.
+    refused(
+        cluster.member_remove(remove(learner.id)).await,
+        5,
+        NOT_FOUND,
+    );
+    refused(cluster.member_remove(remove(0)).await, 5, NOT_FOUND);
 }
 
 #[tokio::test]
@@ -123,7 +135,11 @@ async fn a_downgrade_is_checked_announced_and_called_off() {
 
 #[tokio::test]
 async fn the_hash_of_all_follows_keys_leases_and_nothing_else() {
-    let mut store = Store::start().await;
+    // Where clients reach it is part of what is hashed, and must not change.
+    let mut store = Store::start_with(|config| {
+        config.advertise_client_urls = vec!["http://localhost:2379".to_owned()];
+    })
+    .await;
     let hash = async |store: &Store| {
         let mut maintenance = store.maintenance().await;
         let reply = maintenance.hash(pb::HashRequest {}).await.unwrap();

@@ -295,10 +295,10 @@ async fn bad_files_are_refused_and_leave_nothing() {
     let mut unchecked = order(&file, &dir.path().join("restored"));
     unchecked.skip_hash_check = true;
     restore(&unchecked).unwrap();
-    unchecked.initial_cluster = "default=http://localhost:2380,b=http://b:2380".to_owned();
+    unchecked.initial_cluster = "c=http://localhost:2380,b=http://b:2380".to_owned();
     unchecked.data_dir = dir.path().join("never");
     let error = restore(&unchecked).unwrap_err().to_string();
-    assert!(error.contains("one member"), "{error}");
+    assert!(error.contains("couldn't find local name"), "{error}");
 }
 
 #[tokio::test]
