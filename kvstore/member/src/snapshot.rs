@@ -20,9 +20,11 @@ pub struct SnapshotMeta {
 
 impl From<SnapshotMeta> for eraftpb::SnapshotMetadata {
     fn from(meta: SnapshotMeta) -> Self {
-        let mut out = Self::default();
-        out.index = meta.index;
-        out.term = meta.term;
+        let mut out = Self {
+            index: meta.index,
+            term: meta.term,
+            ..Self::default()
+        };
         out.set_conf_state(meta.conf_state.into());
         out
     }

@@ -236,11 +236,7 @@ fn open_core(
     );
     let conf_state = for_raft(machine.membership().conf_state());
     let lone = conf_state.is_lone(shared.ids.member);
-    let member_config = member_config(shared, applied, conf_state);
-    let member = Member::new(member_config, recovered).map_err(|source| StartError::Member {
-        dir: config.data_dir.clone(),
-        source,
-    })?;
+    let member = make_member(shared, applied, conf_state, recovered)?;
 
     let reporter = Arc::clone(shared);
     let report: Report = Arc::new(move |done| reporter.report(done));
@@ -288,10 +284,16 @@ fn open_core(
     })
 }
 
-fn member_config(shared: &Shared, applied: u64, conf_state: member::ConfState) -> member::Config {
+/// Makes the member of what its log remembers.
+fn make_member(
+    shared: &Shared,
+    applied: u64,
+    conf_state: member::ConfState,
+    recovered: member::Recovered,
+) -> Result<Member, StartError> {
     let config = &shared.config;
     let ticks = config.election_timeout.as_millis() / config.heartbeat_interval.as_millis().max(1);
-    member::Config {
+    let made = member::Config {
         id: shared.ids.member,
         conf_state,
         boot_id: rand::random(),
@@ -303,7 +305,11 @@ fn member_config(shared: &Shared, applied: u64, conf_state: member::ConfState) -
         read_retry: config.election_timeout / 2,
         read_timeout: request_timeout(config),
         catch_up_entries: config.catch_up_entries,
-    }
+    };
+    Member::new(made, recovered).map_err(|source| StartError::Member {
+        dir: config.data_dir.clone(),
+        source,
+    })
 }
 
 /// The threads that write to disk.

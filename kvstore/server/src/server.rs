@@ -2,6 +2,7 @@
 
 use std::{net::SocketAddr, sync::Arc, thread};
 
+use disk::DataDir;
 use tokio::sync::oneshot;
 
 use crate::{
@@ -132,7 +133,7 @@ struct Started {
 }
 
 /// The member's thread: everything from opening its files to closing them.
-fn run(config: Config, mut tell: oneshot::Sender<Result<Started, StartError>>) {
+fn run(config: Config, tell: oneshot::Sender<Result<Started, StartError>>) {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build();
@@ -155,6 +156,20 @@ fn run(config: Config, mut tell: oneshot::Sender<Result<Started, StartError>>) {
             return;
         }
     };
+    let dir = runtime.block_on(serve(open, tell, ended));
+    // Connections that did not end in time go with the runtime, before the lock.
+    drop(runtime);
+    drop(dir);
+    let _gone = end.send(());
+}
+
+/// Serves until the member is to stop, then brings everything to its end but the
+/// directory, which it returns.
+async fn serve(
+    open: Open,
+    mut tell: oneshot::Sender<Result<Started, StartError>>,
+    ended: oneshot::Receiver<()>,
+) -> DataDir {
     let Open {
         shared,
         listeners,
@@ -162,55 +177,60 @@ fn run(config: Config, mut tell: oneshot::Sender<Result<Started, StartError>>) {
         dir,
         inlet,
     } = open;
-    runtime.block_on(async {
-        let handle = Handle { shared: Arc::clone(&shared), caller: Caller::Internal };
-        let addrs: Vec<_> = listeners
-            .iter()
-            .filter_map(|(bound, _)| Some((bound.door, bound.addr()?)))
-            .collect();
-        let is_clients = |door: &Door| matches!(door, Door::Clients { .. } | Door::Http);
-        let (clients, others): (Vec<_>, Vec<_>) =
-            listeners.into_iter().partition(|(bound, _)| is_clients(&bound.door));
-        let addresses: Vec<_> = clients
-            .iter()
-            .filter(|(bound, _)| matches!(bound.door, Door::Clients { .. }))
-            .map(|(bound, _)| bound.address())
-            .collect();
-        let driver = tokio::spawn(driver::drive(Arc::clone(&shared)));
-        let edge = Edge::new(handle.clone());
-        let serve = |(bound, tls)| tokio::spawn(accept::serve(bound, tls, Arc::clone(&edge)));
-        // Members and those who watch over them are heard from the start, clients once
-        // there is something to say (etcd: ReadyNotify).
-        let mut edges: Vec<_> = others.into_iter().map(serve).collect();
-        let watching = tokio::spawn(corruption::watch(handle.clone()));
-        let is_ready = tokio::select! {
-            is_ready = ready::wait(&handle) => is_ready,
-            // Whoever started the member does not wait for it any more.
-            () = tell.closed() => {
-                shared.stop.cancel();
-                false
-            }
-        };
-        if is_ready {
-            edges.extend(clients.into_iter().map(serve));
-            tracing::info!(addresses = %format!("[{}]", addresses.join(", ")), member = %format!("{:x}", shared.ids.member), "ready to serve client requests");
-            let gone = tell.send(Ok(Started { addrs, handle, ended })).is_err();
-            if gone {
-                // Whoever started the member did not wait for it.
-                shared.stop.cancel();
-            }
+    let handle = Handle {
+        shared: Arc::clone(&shared),
+        caller: Caller::Internal,
+    };
+    let addrs: Vec<_> = listeners
+        .iter()
+        .filter_map(|(bound, _)| Some((bound.door, bound.addr()?)))
+        .collect();
+    let is_clients = |door: &Door| matches!(door, Door::Clients { .. } | Door::Http);
+    let (clients, others): (Vec<_>, Vec<_>) = listeners
+        .into_iter()
+        .partition(|(bound, _)| is_clients(&bound.door));
+    let addresses: Vec<_> = clients
+        .iter()
+        .filter(|(bound, _)| matches!(bound.door, Door::Clients { .. }))
+        .map(|(bound, _)| bound.address())
+        .collect();
+    let driver = tokio::spawn(driver::drive(Arc::clone(&shared)));
+    let edge = Edge::new(handle.clone());
+    let serve = |(bound, tls)| tokio::spawn(accept::serve(bound, tls, Arc::clone(&edge)));
+    // Members and those who watch over them are heard from the start, clients once
+    // there is something to say (etcd: ReadyNotify).
+    let mut edges: Vec<_> = others.into_iter().map(serve).collect();
+    let watching = tokio::spawn(corruption::watch(handle.clone()));
+    let is_ready = tokio::select! {
+        is_ready = ready::wait(&handle) => is_ready,
+        // Whoever started the member does not wait for it any more.
+        () = tell.closed() => {
+            shared.stop.cancel();
+            false
         }
-        shared.stop.cancelled().await;
-        watching.abort();
-        // Calls under way fail now, so that their connections end.
-        let core = shared.remove();
-        let _panicked = futures::future::join_all(edges).await;
-        let _panicked = driver.await;
-        drop(inlet);
-        threads.end(core, &shared);
-    });
-    // Connections that did not end in time go with the runtime, before the lock.
-    drop(runtime);
-    drop(dir);
-    let _gone = end.send(());
+    };
+    if is_ready {
+        edges.extend(clients.into_iter().map(serve));
+        tracing::info!(addresses = %format!("[{}]", addresses.join(", ")), member = %format!("{:x}", shared.ids.member), "ready to serve client requests");
+        let gone = tell
+            .send(Ok(Started {
+                addrs,
+                handle,
+                ended,
+            }))
+            .is_err();
+        if gone {
+            // Whoever started the member did not wait for it.
+            shared.stop.cancel();
+        }
+    }
+    shared.stop.cancelled().await;
+    watching.abort();
+    // Calls under way fail now, so that their connections end.
+    let core = shared.remove();
+    let _panicked = futures::future::join_all(edges).await;
+    let _panicked = driver.await;
+    drop(inlet);
+    threads.end(core, &shared);
+    dir
 }

@@ -103,7 +103,9 @@ async fn a_new_member_must_be_of_its_cluster() {
     })
     .await;
     assert!(error.contains("duplicate url"), "{error}");
-    let error = refusal(|config| config.initial_cluster_existing = true).await;
+    let mut config = Config::new(dir.path().join("alone"));
+    config.initial_cluster_existing = true;
+    let error = Server::start(config).await.unwrap_err().to_string();
     assert!(error.contains("cannot fetch cluster info"), "{error}");
 }
 
