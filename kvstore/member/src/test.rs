@@ -2,7 +2,6 @@
 
 mod chaos;
 mod checks;
-mod hazards;
 mod machine;
 mod network;
 mod next_index;

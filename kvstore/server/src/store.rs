@@ -72,6 +72,7 @@ impl Store {
             wal,
             recovered: replayed.recovered,
         };
+        store.check_rows(config, dir)?;
         store.check_entries(config)?;
         if !unused && store.machine.membership().is_empty() && !store.waits_for_snapshot() {
             store.name_the_member(config, ids)?;
@@ -80,6 +81,32 @@ impl Store {
             store.stand_alone(config, ids)?;
         }
         Ok(store)
+    }
+
+    /// Refuses rows that lost what they began with: the engine gives back an earlier
+    /// state, or none, where one of its files is damaged. What they lost is read again
+    /// from the log, if that still holds it; if not, they are refused.
+    fn check_rows(&self, config: &Config, dir: &DataDir) -> Result<(), StartError> {
+        let applied = self.machine.applied_index();
+        let began = dir
+            .home()
+            .pointer()?
+            .map_or(0, |pointer| pointer.base.index);
+        let log = self.recovered.base_index;
+        if applied >= began.max(log) {
+            return Ok(());
+        }
+        let (rows, wal) = (dir.rows(), dir.wal());
+        let reason = format!(
+            "the rows in {} are the state after entry {applied}, but had come after entry {began} \
+             and the log in {} begins behind entry {log}: the rows are damaged",
+            rows.display(),
+            wal.display()
+        );
+        Err(StartError::Backend {
+            dir: config.data_dir.clone(),
+            source: mvcc::BackendError::Io(reason),
+        })
     }
 
     /// Reports whether it joined and was sent nothing yet. The log of a store of an

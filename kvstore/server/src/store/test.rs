@@ -181,6 +181,21 @@ fn a_store_that_knew_no_members_is_taken_over_with_all_it_had() {
 }
 
 #[test]
+fn rows_that_are_lost_are_not_taken_for_an_older_store() {
+    let home = tempfile::tempdir().unwrap();
+    let config = config(home.path());
+    let (mut store, dir) = open(&config, Beginning::New(three())).unwrap();
+    store.wal.append(None, &[put(2, 4)]).unwrap();
+    store.wal.flush(true).unwrap();
+    let rows = dir.rows();
+    drop((store, dir));
+    fs::remove_dir_all(&rows).unwrap();
+    let error = open(&config, Beginning::New(three())).err().unwrap();
+    let named = format!("the rows in {} are the state after entry 0", rows.display());
+    assert!(error.to_string().contains(&named), "{error}");
+}
+
+#[test]
 fn a_member_forced_to_stand_alone_keeps_what_was_committed() {
     let home = tempfile::tempdir().unwrap();
     let mut config = config(home.path());

@@ -32,5 +32,6 @@ mod snapshot_tools;
 mod start;
 mod store;
 mod tls;
+mod wal_dump;
 mod watch;
 mod watch_load;
