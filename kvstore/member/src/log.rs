@@ -247,3 +247,75 @@ impl Storage for LogView {
         Ok(snapshot)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+
+    use super::*;
+    use crate::entry::EntryKind;
+
+    fn recovered(base: (u64, u64), terms: &[u64]) -> Recovered {
+        let indexes = base.0 + 1..;
+        let entries = indexes.zip(terms).map(|(index, term)| LogEntry {
+            term: *term,
+            index,
+            kind: EntryKind::Normal,
+            data: Bytes::from_static(b"1234"),
+        });
+        Recovered {
+            base_index: base.0,
+            base_term: base.1,
+            entries: entries.collect(),
+            ..Recovered::default()
+        }
+    }
+
+    #[test]
+    fn a_log_goes_on_from_a_snapshot_it_holds_the_end_of() {
+        let log = recovered((4, 2), &[2, 3, 3]);
+        assert!(log.goes_on_from(4, 2) && log.goes_on_from(5, 2) && log.goes_on_from(7, 3));
+        assert!(
+            !log.goes_on_from(4, 1) && !log.goes_on_from(6, 2),
+            "another's entry"
+        );
+        assert!(
+            !log.goes_on_from(8, 3) && !log.goes_on_from(3, 2),
+            "not there"
+        );
+        assert!(!recovered((0, 0), &[]).goes_on_from(1, 1));
+    }
+
+    #[test]
+    fn memory_is_counted_and_bounded() {
+        let mut view = LogView::new(recovered((0, 0), &[1; 10]), ConfState::default(), 10);
+        let all = view.bytes;
+        view.release_bytes(4, 0);
+        assert_eq!((view.first_index().unwrap(), view.bytes), (5, all / 10 * 6));
+        let mut again = view.entries[3].clone();
+        again.term = 2;
+        view.append(&[again]);
+        assert_eq!((view.last(), view.bytes), (8, all / 10 * 4));
+        view.release_bytes(10, all / 10 * 3);
+        assert_eq!(view.len(), 3);
+        view.release(8);
+        assert_eq!((view.bytes, view.term(8).unwrap()), (0, 2));
+    }
+
+    #[test]
+    fn a_limit_counts_and_without_one_everything_is_given() {
+        let view = LogView::new(recovered((0, 0), &[1; 5_000]), ConfState::default(), 0);
+        let given = |max: Option<u64>| {
+            let context = GetEntriesContext::empty(false);
+            view.entries(1, 5_001, max, context).unwrap().len()
+        };
+        assert_eq!(given(Some(1 << 30)), ENTRIES_GIVEN_MAX);
+        assert_eq!(given(Some(0)), 1, "one always");
+        assert_eq!(given(Some(360)), 10);
+        assert_eq!(
+            given(None),
+            5_000,
+            "raft looks for a membership change in all"
+        );
+    }
+}

@@ -2,6 +2,7 @@
 
 mod chaos;
 mod checks;
+mod hazards;
 mod machine;
 mod network;
 mod next_index;

@@ -257,3 +257,154 @@ fn too_short(len: usize) -> CodecError {
     let what = "rest of a message";
     CodecError::Length { what, len }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::{collection::vec, prelude::*};
+
+    use super::*;
+    use crate::entry::EntryKind;
+
+    fn conf() -> impl Strategy<Value = ConfState> {
+        let list = || proptest::collection::btree_set(1u64.., 0..8);
+        (list(), list(), list(), list(), any::<bool>()).prop_map(
+            |(voters, learners, outgoing, next, auto_leave)| ConfState {
+                voters: voters.into_iter().collect(),
+                learners: learners.into_iter().collect(),
+                voters_outgoing: outgoing.into_iter().collect(),
+                learners_next: next.into_iter().collect(),
+                auto_leave,
+            },
+        )
+    }
+
+    prop_compose! {
+        fn message()(
+            kind in 0..KINDS.len(),
+            ids in (1u64.., 1u64..),
+            numbers: [u64; 6],
+            index in 0..u64::MAX / 2,
+            term in 1u64..,
+            reject: bool,
+            context in vec(any::<u8>(), 0..64),
+            data in vec((0u8..3, vec(any::<u8>(), 0..64)), 0..8),
+            conf in conf(),
+        ) -> PeerMessage {
+            let mut message = Message::default();
+            let kind = KINDS[kind];
+            message.set_msg_type(kind);
+            (message.to, message.from, message.term) = (ids.0, ids.1, term);
+            message.log_term = numbers[0] % term;
+            message.index = index;
+            message.commit = numbers[1];
+            message.commit_term = numbers[2];
+            message.reject_hint = numbers[3];
+            message.request_snapshot = numbers[4];
+            message.reject = reject;
+            message.context = context.into();
+            if kind == MessageType::MsgAppend {
+                let entries = (index + 1..).zip(data).map(|(index, (kind, data))| LogEntry {
+                    term: message.log_term,
+                    index,
+                    kind: [EntryKind::Normal, EntryKind::ConfChange, EntryKind::ConfChangeV2]
+                        [usize::from(kind)],
+                    data: data.into(),
+                });
+                message.set_entries(entries.map(Entry::from).collect::<Vec<_>>().into());
+            }
+            if kind == MessageType::MsgSnapshot {
+                let meta = SnapshotMeta { index, term: numbers[5] % term, conf_state: conf };
+                message.mut_snapshot().set_metadata(meta.into());
+            }
+            message
+        }
+    }
+
+    fn encoded(message: &PeerMessage) -> Bytes {
+        let mut out = Vec::new();
+        encode_message(message, &mut out);
+        out.into()
+    }
+
+    proptest! {
+        #[test]
+        fn message_round_trip(message in message()) {
+            prop_assert_eq!(decode_message(encoded(&message)), Ok(message));
+        }
+
+        #[test]
+        fn conf_state_round_trip(state in conf()) {
+            let mut out = Vec::new();
+            encode_conf_state(&state, &mut out);
+            prop_assert_eq!(decode_conf_state(out.into()), Ok(state));
+        }
+
+        /// What is not refused is a message of its own, not of a longer one's bytes.
+        #[test]
+        fn bytes_cut_or_added_are_refused(message in message(), cut in 1usize..40) {
+            let bytes = encoded(&message);
+            prop_assert!(decode_message(bytes.slice(..bytes.len().saturating_sub(cut))).is_err());
+            let longer = [&bytes[..], b"x"].concat();
+            prop_assert!(decode_message(longer.into()).is_err());
+        }
+
+        #[test]
+        fn hostile_bytes_end_in_an_error_or_a_message(data: Vec<u8>, message in message(), at: usize, with: u8) {
+            let _ = decode_message(data.clone().into());
+            let _ = decode_conf_state(data.into());
+            let mut bytes = encoded(&message).to_vec();
+            let at = at % bytes.len();
+            bytes[at] = with;
+            let _ = decode_message(bytes.into());
+        }
+    }
+
+    fn append(entries: Vec<(u64, u64)>) -> PeerMessage {
+        let mut message = Message::default();
+        message.set_msg_type(MessageType::MsgAppend);
+        (message.to, message.from, message.term) = (1, 2, 5);
+        (message.index, message.log_term) = (10, 3);
+        let entries = entries.into_iter().map(|(index, term)| {
+            let mut entry = Entry::default();
+            (entry.index, entry.term) = (index, term);
+            entry
+        });
+        message.set_entries(entries.collect::<Vec<_>>().into());
+        message
+    }
+
+    #[test]
+    fn entries_out_of_order_are_refused() {
+        let refused = |entries| decode_message(encoded(&append(entries))).is_err();
+        assert!(!refused(vec![(11, 3), (12, 5)]));
+        assert!(refused(vec![(12, 3)]), "raft would compute below zero");
+        assert!(refused(vec![(11, 3), (13, 3)]));
+        assert!(refused(vec![(11, 2)]), "terms never go back in a log");
+        assert!(refused(vec![(11, 6)]), "of a term the sender does not know");
+    }
+
+    #[test]
+    fn a_count_without_entries_takes_no_memory() {
+        let mut out = encoded(&append(Vec::new())).to_vec();
+        assert_eq!(out.pop(), Some(0), "the count comes last");
+        put_varint(u64::MAX, &mut out);
+        assert!(decode_message(out.into()).is_err());
+    }
+
+    #[test]
+    fn a_heartbeat_is_small_and_data_is_not_copied() {
+        let mut heartbeat = Message::default();
+        heartbeat.set_msg_type(MessageType::MsgHeartbeat);
+        (heartbeat.to, heartbeat.from) = (u64::MAX, u64::MAX - 1);
+        (heartbeat.term, heartbeat.commit) = (9, 1_000_000);
+        assert!(encoded(&heartbeat).len() <= 40);
+
+        let mut message = append(vec![(11, 3)]);
+        message.entries[0].data = Bytes::from(vec![7; 4_096]);
+        let bytes = encoded(&message);
+        let decoded = decode_message(bytes.clone()).unwrap();
+        let data = decoded.entries[0].data.as_ptr() as usize;
+        let whole = bytes.as_ptr() as usize;
+        assert!((whole..whole + bytes.len()).contains(&data));
+    }
+}

@@ -9,8 +9,8 @@ use raft::{
     eraftpb::{Message, MessageType},
 };
 
-use super::{NOW, config, proposal};
-use crate::{Input, Member, Output, Recovered, Role};
+use super::{NOW, config, hazards::run, proposal};
+use crate::{Input, Member, Recovered, Role};
 
 #[test]
 fn raft_goes_back_below_what_was_acknowledged() {
@@ -23,47 +23,16 @@ fn raft_goes_back_below_what_was_acknowledged() {
     assert_eq!((progress.matched, progress.next_idx), (10, 4));
 }
 
-/// Makes member 1 of three lead, with a log that member 2 has acknowledged.
+/// Makes member 1 of three lead, with a log that the others have acknowledged.
 fn leader() -> (Member, u64) {
     let mut member = Member::new(config(1, &[1, 2, 3]), Recovered::default()).unwrap();
-    let mut inputs = vec![
-        Input::Campaign,
-        Input::Propose((1..9).map(proposal).collect()),
-    ];
-    inputs.reverse();
-    while let Some(input) = inputs.pop() {
-        for output in member.step(input, NOW) {
-            match output {
-                Output::Persist(persist) => inputs.push(Input::Persisted(persist.number)),
-                Output::Send(messages) => {
-                    inputs.extend(
-                        messages
-                            .iter()
-                            .filter_map(|message| Some(Input::Peer(Box::new(answer(message)?)))),
-                    );
-                }
-                _ => {}
-            }
-        }
-    }
+    let proposals = (1..9).map(proposal).collect();
+    run(&mut member, vec![Input::Campaign]);
+    run(&mut member, vec![Input::Propose(proposals)]);
     assert_eq!(member.standing().role, Role::Leader);
     let matched = member.last_index();
     assert_eq!(member.peers()[0].matched, matched);
     (member, matched)
-}
-
-/// Answers as member 2 would: yes.
-fn answer(message: &Message) -> Option<Message> {
-    let mut answer = Message::default();
-    answer.set_msg_type(match message.get_msg_type() {
-        MessageType::MsgRequestPreVote => MessageType::MsgRequestPreVoteResponse,
-        MessageType::MsgRequestVote => MessageType::MsgRequestVoteResponse,
-        MessageType::MsgAppend => MessageType::MsgAppendResponse,
-        _ => return None,
-    });
-    (answer.from, answer.to, answer.term) = (2, 1, message.term);
-    answer.index = message.index + message.entries.len() as u64;
-    (message.to == 2).then_some(answer)
 }
 
 fn rejection(member: &Member, index: u64, hint: u64) -> Input {
