@@ -1,4 +1,4 @@
-//! Changing who the members are: what the leader looks at before it proposes.
+//! Changing who the members are: what is looked at before a change is proposed.
 //!
 //! The checks protect the quorum and are etcd's (etcdserver/server.go, `mayAddMember`,
 //! `mayRemoveMember`, `mayPromoteMember`); `--strict-reconfig-check=false` turns most
@@ -10,7 +10,7 @@ use std::time::Duration;
 use mvcc::{Command, Error, MemberCommand, Membership, Proposal};
 
 use crate::{
-    core::{Core, change_of},
+    core::{Core, change_of, request_timeout},
     handle::Handle,
     peers::Peers,
     rpc_error::RpcError,
@@ -31,6 +31,11 @@ impl Handle {
             self.propose_as(None, Command::Member(command)).await?;
             return Ok(());
         }
+        // Looked at here and not where it is proposed: without a quorum there is nobody
+        // to propose it, and that is just what the answer is about.
+        if self.shared.config.strict_reconfig_check {
+            self.shared.with(|core| core.may_change(&command))??;
+        }
         // Its id and its index count only where it is proposed.
         let asked = Proposal {
             id: 0,
@@ -39,36 +44,55 @@ impl Handle {
             command: Command::Member(command.clone()),
         };
         let asked = asked.encode();
-        self.with_leader(
-            || self.change_members_here(command.clone()),
-            |peers, leader| {
-                let asked = asked.clone();
-                async move { peers.change_membership(leader, asked).await.map(drop) }
-            },
-        )
-        .await?;
-        self.catch_up().await
+        let index = self
+            .with_leader(
+                || self.change_members_here(command.clone()),
+                |peers, leader| {
+                    let asked = asked.clone();
+                    async move {
+                        let index = peers.change_membership(leader, asked).await?;
+                        Ok(u64::from_le_bytes(
+                            index.as_ref().try_into().unwrap_or_default(),
+                        ))
+                    }
+                },
+            )
+            .await?;
+        // Not by asking a quorum, for the change may have made that larger.
+        let mut applied = self.shared.applied_now.subscribe();
+        let applied = applied.wait_for(|applied| *applied >= index);
+        match tokio::time::timeout(request_timeout(&self.shared.config), applied).await {
+            Ok(_applied) => Ok(()),
+            Err(_late) => Err(Error::TimeoutWaitAppliedIndex.into()),
+        }
     }
 
-    /// Changes the membership, if this member leads.
-    pub(crate) async fn change_members_here(&self, command: MemberCommand) -> Result<(), RpcError> {
+    /// Changes the membership, if this member leads; returns an index by which that is
+    /// applied.
+    pub(crate) async fn change_members_here(
+        &self,
+        command: MemberCommand,
+    ) -> Result<u64, RpcError> {
         let Some(change) = change_of(&command) else {
             return Err(Error::NotCapable.into());
         };
         // What was decided before is known from here on.
         self.catch_up().await?;
         let strict = self.shared.config.strict_reconfig_check;
+        let max = self.shared.config.max_learners;
         let id = self.shared.next_proposal_id();
         let now = self.shared.now();
         let answer = self.shared.with(|core| {
             if !core.leads() {
                 return Err(RpcError::from(Error::NotLeader));
             }
-            core.may_change(&command, strict)?;
+            if let MemberCommand::Promote(id) = command {
+                core.may_promote(id, strict)?;
+            }
             // What nothing can come of does not enter the log. It is looked at again
             // when it is applied: another change may come first.
             let membership = core.machine.membership();
-            membership.validate(&command, self.shared.config.max_learners)?;
+            membership.validate(&command, max)?;
             let proposal = Proposal {
                 id,
                 since: Some(core.machine.applied_index()),
@@ -81,18 +105,18 @@ impl Handle {
         let applied = answer
             .await
             .unwrap_or_else(|_dropped| Err(Error::Stopped.into()))?;
-        applied.result.map(drop).map_err(RpcError::from)
+        applied.result?;
+        self.shared.with(|core| core.machine.applied_index())
     }
 }
 
 impl Core {
     /// Refuses a change that could cost the cluster its quorum.
-    fn may_change(&self, command: &MemberCommand, strict: bool) -> Result<(), Error> {
+    fn may_change(&self, command: &MemberCommand) -> Result<(), Error> {
         let membership = self.machine.membership();
         match command {
-            MemberCommand::Add(member) if strict => self.may_add(membership, member.learner),
-            MemberCommand::Remove(id) if strict => self.may_remove(membership, *id),
-            MemberCommand::Promote(id) => self.may_promote(membership, *id, strict),
+            MemberCommand::Add(member) => self.may_add(membership, member.learner),
+            MemberCommand::Remove(id) => self.may_remove(membership, *id),
             _ => Ok(()),
         }
     }
@@ -139,7 +163,9 @@ impl Core {
         }
     }
 
-    fn may_promote(&self, membership: &Membership, id: u64, strict: bool) -> Result<(), Error> {
+    /// Refuses to promote who is not ready; only the leader can tell.
+    fn may_promote(&self, id: u64, strict: bool) -> Result<(), Error> {
+        let membership = self.machine.membership();
         let member = membership.get(id).ok_or(Error::MemberNotFound)?;
         if !member.learner {
             return Err(Error::MemberNotLearner);

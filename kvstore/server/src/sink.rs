@@ -144,8 +144,8 @@ impl Sink for Inlet {
         let mvcc::Command::Member(command) = proposal.command else {
             return Err(Status::invalid_argument("it changes no member"));
         };
-        self.handle().change_members_here(command).await?;
-        Ok(Bytes::new())
+        let index = self.handle().change_members_here(command).await?;
+        Ok(Bytes::copy_from_slice(&index.to_le_bytes()))
     }
 
     async fn status(&self) -> Result<pb::StatusReply, Status> {

@@ -26,6 +26,8 @@ impl Core {
         let mut forwarded = Vec::new();
         for note in notes {
             match note {
+                // A snapshot comes with its rows or not at all.
+                Note::Raft(message) if member::snapshot_meta(&message).is_some() => {}
                 Note::Raft(message) => self.step(Input::Peer(message), now),
                 Note::Forward { id, data } => forwarded.push(Proposal { id, data }),
                 Note::Refused { ids, reason } => self.refuse(ids, reason),
