@@ -160,6 +160,7 @@ impl Program {
     }
 
     /// Returns how it ended, if it did by itself.
+    #[allow(dead_code, reason = "not every suite asks")]
     pub(crate) fn ended(&mut self) -> Option<std::process::ExitStatus> {
         self.child.try_wait().unwrap()
     }
