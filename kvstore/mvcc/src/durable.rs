@@ -335,8 +335,12 @@ impl Parts<'_> {
             return Err(BackendError::corrupt(key, "revisions out of order"));
         }
         loaded.blocks.push((first, block.info()));
+        let mut last = None;
         for at in 0..block.len() {
             let rev = block.rev(at);
+            if last.replace(rev).is_some_and(|last| last >= rev) {
+                return Err(BackendError::corrupt(key, "revisions out of order"));
+            }
             let record = block.record(at)?;
             let compacted = self.compacted;
             let (gone, idle) = self.index.upsert(&record.key, |_, entry| {
