@@ -24,6 +24,7 @@ mod limits;
 mod lock;
 mod members;
 mod metrics;
+mod peer_port;
 mod pki;
 mod range_stream;
 mod restart;
