@@ -1,14 +1,16 @@
 //! The wire formats of the store: etcd's v3 gRPC services and messages, and what
 //! members say to each other.
 //!
-//! This leaf crate holds generated code only. The `.proto` text under `proto/`
-//! is our own with etcd's public names and field numbers; `build.rs` turns it
-//! into prost messages and tonic clients and servers. Everything `bytes` is a
-//! [`bytes::Bytes`], which on the receiving side is a slice of the receive
-//! buffer: copy it before keeping it for long.
+//! This leaf crate holds generated code only, but for how messages with a secret in
+//! them are printed. The `.proto` text under `proto/` is our own with etcd's public
+//! names and field numbers; `build.rs` turns it into prost messages and tonic clients
+//! and servers. Everything `bytes` is a [`bytes::Bytes`], which on the receiving side
+//! is a slice of the receive buffer: copy it before keeping it for long.
 //!
 //! Deliberately absent: conversions to and from the store's own types. They
 //! live at the edge that needs them (`kvserver`, `apiserver`).
+
+mod secret;
 
 /// What clients may call as a `FileDescriptorSet`, for who translates messages by their
 /// description (the JSON gateway).
