@@ -22,6 +22,7 @@ use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use bytes::{Bytes, BytesMut};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, StatusCode, header};
+use http_body::Body as _;
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use hyper::body::Incoming;
 use prost::Message as _;
@@ -46,9 +47,25 @@ const METADATA_PREFIX: &str = "grpc-metadata-";
 #[derive(Debug)]
 pub(crate) struct Gateway {
     routes: HashMap<&'static str, Arc<Route>>,
+    limits: Limits,
+}
+
+/// How much of a request is read.
+#[derive(Clone, Copy, Debug, Default)]
+struct Limits {
     /// Bytes of the largest JSON text: base64 makes four of three, and names and
     /// white space come on top. Beyond it the request is refused.
-    json_bytes_max: usize,
+    json_bytes: usize,
+    /// Bytes of the largest message, which is what a refusal names, as etcd's does.
+    message_bytes: usize,
+}
+
+impl Limits {
+    /// Refuses a text that is never read to its end, and so never becomes a message:
+    /// its own size stands for the message's, which is not known.
+    fn too_large(self, json_bytes: usize) -> Status {
+        call::too_large(json_bytes, self.message_bytes)
+    }
 }
 
 impl Gateway {
@@ -56,7 +73,10 @@ impl Gateway {
     pub(crate) fn new(message_bytes_max: usize) -> Self {
         Self {
             routes: routes::resolve(),
-            json_bytes_max: message_bytes_max.saturating_mul(2),
+            limits: Limits {
+                json_bytes: message_bytes_max.saturating_mul(2),
+                message_bytes: message_bytes_max,
+            },
         }
     }
 }
@@ -111,10 +131,10 @@ pub(crate) async fn answer(
     let (head, body) = request.into_parts();
     let headers = metadata(&head.headers);
     if route.streams_requests || route.streams_replies {
-        let texts = messages::Texts::of_body(body, gateway.json_bytes_max);
+        let texts = messages::Texts::of_body(body, gateway.limits);
         return stream::answer(edge, route, headers, texts).await;
     }
-    match collect(body, gateway.json_bytes_max).await {
+    match collect(body, gateway.limits).await {
         Ok(text) => whole(edge, route, headers, &text).await,
         Err(status) => error::answer(&status),
     }
@@ -126,12 +146,16 @@ fn not_here() -> Answer {
 }
 
 /// Reads a whole body.
-async fn collect(body: Incoming, bytes_max: usize) -> Result<Bytes, Status> {
-    let whole = Limited::new(body, bytes_max).collect();
+async fn collect(body: Incoming, limits: Limits) -> Result<Bytes, Status> {
+    let announced = body.size_hint().exact();
+    let announced = announced.map(|bytes| usize::try_from(bytes).unwrap_or(usize::MAX));
+    let whole = Limited::new(body, limits.json_bytes).collect();
     match tokio::time::timeout(BODY_TIMEOUT, whole).await {
         Ok(Ok(whole)) => Ok(whole.to_bytes()),
         Ok(Err(error)) if error.is::<LengthLimitError>() => {
-            Err(call::too_large(bytes_max, bytes_max))
+            // In pieces without an end in sight, all that is known is that it is more.
+            let bytes = announced.unwrap_or(limits.json_bytes.saturating_add(1));
+            Err(limits.too_large(bytes))
         }
         Ok(Err(error)) => Err(Status::invalid_argument(error.to_string())),
         Err(_late) => Err(Status::deadline_exceeded(

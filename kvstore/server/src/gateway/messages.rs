@@ -14,10 +14,11 @@ use prost_reflect::{DynamicMessage, MessageDescriptor};
 use tonic::{Code, Status};
 
 use super::{
+    Limits,
     decode::{self, Refusal},
     scanner::Scanner,
 };
-use crate::edge::call::{CallReply, PREFIX_BYTES, too_large};
+use crate::edge::call::{CallReply, PREFIX_BYTES};
 
 /// Reads the first message of a whole text; none if there is nothing in it. What
 /// follows it is passed over (Go: json.Decoder).
@@ -39,28 +40,28 @@ pub(super) fn first(
 pub(super) struct Texts {
     parts: BoxStream<'static, Bytes>,
     unread: BytesMut,
-    /// Bytes of one message; a longer one ends the stream.
-    bytes_max: usize,
+    /// A longer message ends the stream.
+    limits: Limits,
 }
 
 impl Texts {
     /// Reads from the body of a request. A connection that breaks is an end.
-    pub(super) fn of_body(body: Incoming, bytes_max: usize) -> Self {
+    pub(super) fn of_body(body: Incoming, limits: Limits) -> Self {
         let parts = body
             .into_data_stream()
             .take_while(|part| std::future::ready(part.is_ok()))
             .filter_map(|part| std::future::ready(part.ok()));
-        Self::of_parts(parts, bytes_max)
+        Self::of_parts(parts, limits)
     }
 
     pub(super) fn of_parts(
         parts: impl Stream<Item = Bytes> + Send + 'static,
-        bytes_max: usize,
+        limits: Limits,
     ) -> Self {
         Self {
             parts: parts.boxed(),
             unread: BytesMut::new(),
-            bytes_max,
+            limits,
         }
     }
 
@@ -80,8 +81,8 @@ impl Texts {
                 let message = decode::message(&text[found], kind).map_err(unknown)?;
                 return Ok(Some(message));
             }
-            if self.unread.len() > self.bytes_max {
-                return Err(too_large(self.unread.len(), self.bytes_max));
+            if self.unread.len() > self.limits.json_bytes {
+                return Err(self.limits.too_large(self.unread.len()));
             }
             let Some(part) = self.parts.next().await else {
                 let found = scanner

@@ -114,13 +114,11 @@ async fn speak<T>(edge: &Arc<Edge>, route: &Arc<Route>, metadata: HeaderMap, io:
 where
     T: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin + Send + 'static,
 {
-    let bytes_max = edge
-        .gateway
-        .as_ref()
-        .map_or(0, |gateway| gateway.json_bytes_max);
+    let limits = edge.gateway.as_ref().map(|gateway| gateway.limits);
+    let limits = limits.unwrap_or_default();
     let config = WebSocketConfig::default()
-        .max_message_size(Some(bytes_max))
-        .max_frame_size(Some(bytes_max));
+        .max_message_size(Some(limits.json_bytes))
+        .max_frame_size(Some(limits.json_bytes));
     let socket = WebSocketStream::from_raw_socket(io, Role::Server, Some(config)).await;
     let (mut send, receive) = socket.split();
     let parts = receive
@@ -142,7 +140,7 @@ where
         let _nobody_waits = gone.send(());
         Bytes::new()
     }));
-    let texts = Texts::of_parts(parts, bytes_max);
+    let texts = Texts::of_parts(parts, limits);
     let talk = async {
         let mut lines = match stream::begin(edge, route, metadata, texts).await {
             Ok(lines) => lines,

@@ -140,6 +140,17 @@ async fn a_message_too_large_is_refused_and_nothing_is_kept_of_it() {
         "grpc: received message larger than max (600007 vs. 525312)",
     );
     assert_eq!((answer.status, answer.body), (429, wanted));
+    // One too large to be read at all is told by the size of its text.
+    let text = put(1_500_000);
+    let wanted = error(
+        8,
+        &format!(
+            "grpc: received message larger than max ({} vs. 525312)",
+            text.len()
+        ),
+    );
+    let answer = store.http("POST /v3/kv/put", &text).await;
+    assert_eq!((answer.status, answer.body), (429, wanted));
     assert_eq!(store.kv().await.get("a").await, None);
 }
 
