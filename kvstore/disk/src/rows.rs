@@ -56,7 +56,7 @@ impl Rows {
         }
         self.db
             .apply_batch(rows)
-            .map_err(|error| failed(&self.path, &error))
+            .map_err(|error| self.given_up(&error))
     }
 
     /// Makes every batch so far durable.
@@ -64,7 +64,16 @@ impl Rows {
         self.db
             .flush()
             .map(drop)
-            .map_err(|error| failed(&self.path, &error))
+            .map_err(|error| self.given_up(&error))
+    }
+
+    /// Says why a write failed, and keeps the engine from being closed: it would
+    /// flush first, and wait without end for the bytes that were never written
+    /// (sled 0.34.7: Tree's drop, make_stable_inner). Its memory and its lock stay
+    /// with the process, which has no use for it any more.
+    fn given_up(&self, error: &sled::Error) -> DiskError {
+        std::mem::forget(self.db.clone());
+        failed(&self.path, error)
     }
 
     /// Returns the bytes the engine takes on disk.
@@ -130,6 +139,25 @@ mod tests {
                 .map(|(key, value)| (own(key), value.map(own)))
                 .collect(),
         }
+    }
+
+    #[test]
+    fn rows_that_cannot_be_written_are_let_go_at_once() {
+        let dir = tempfile::tempdir().unwrap();
+        let rows = Rows::open(dir.path()).unwrap();
+        rows.write(&batch(1, &[("a", Some("1"))])).unwrap();
+        // Where long values go, each in a file of its own.
+        std::fs::remove_dir_all(dir.path().join("blobs")).unwrap();
+        let long = "x".repeat(1 << 20);
+        let refused = rows.write(&batch(2, &[("b", Some(&long))]));
+        assert!(refused.is_err(), "a file in no directory was written");
+        let (tell, told) = std::sync::mpsc::channel();
+        std::thread::spawn(move || {
+            drop(rows);
+            tell.send(()).unwrap();
+        });
+        let closed = told.recv_timeout(std::time::Duration::from_secs(20));
+        assert!(closed.is_ok(), "the engine is still being closed");
     }
 
     #[test]

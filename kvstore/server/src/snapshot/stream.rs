@@ -5,9 +5,8 @@
 //! file has no name: whatever happens, it goes with the thread.
 
 use std::{
-    fs::File,
-    io::{self, BufWriter, Read as _, Seek as _},
-    path::PathBuf,
+    io::{self, BufWriter, Read, Seek, Write},
+    path::{Path, PathBuf},
     sync::Arc,
 };
 
@@ -52,15 +51,21 @@ pub(crate) fn begin(handle: &Handle) -> Result<SnapshotStream, Status> {
         revision = moment.view.revision(),
         "sending a snapshot to a client"
     );
-    Ok(send(moment, shared.config.data_dir.clone(), place))
+    let dir = shared.config.data_dir.clone();
+    Ok(send(moment, dir, place, |dir| tempfile::tempfile_in(dir)))
 }
 
-/// Starts sending a moment, its file in `dir` meanwhile.
-fn send(moment: Moment, dir: PathBuf, place: OwnedSemaphorePermit) -> SnapshotStream {
+/// Starts sending a moment; `open` makes its file in `dir` meanwhile.
+fn send<F: Read + Write + Seek>(
+    moment: Moment,
+    dir: PathBuf,
+    place: OwnedSemaphorePermit,
+    open: impl FnOnce(&Path) -> io::Result<F> + Send + 'static,
+) -> SnapshotStream {
     let (sender, receiver) = mpsc::channel(BLOBS_AHEAD);
     tokio::task::spawn_blocking(move || {
         let job = Job { sender, dir };
-        match job.run(moment) {
+        match job.run(moment, open) {
             Ok(bytes) => tracing::info!(bytes, "sent a snapshot"),
             Err(Stop::Gone) => tracing::info!("the client of a snapshot went away"),
             Err(Stop::Failed(status)) => {
@@ -86,8 +91,12 @@ struct Job {
 }
 
 impl Job {
-    fn run(&self, moment: Moment) -> Result<u64, Stop> {
-        let out = tempfile::tempfile_in(&self.dir).map_err(|error| self.failed(&error))?;
+    fn run<F: Read + Write + Seek>(
+        &self,
+        moment: Moment,
+        open: impl FnOnce(&Path) -> io::Result<F>,
+    ) -> Result<u64, Stop> {
+        let out = open(&self.dir).map_err(|error| self.failed(&error))?;
         let out = BufWriter::with_capacity(WRITE_BYTES, out);
         let wanted = || !self.sender.is_closed();
         let (out, size) = match moment.write(out, &wanted) {
@@ -112,7 +121,7 @@ impl Job {
         Ok(size)
     }
 
-    fn send_file(&self, mut file: File, size: u64) -> Result<(), Stop> {
+    fn send_file(&self, mut file: impl Read + Seek, size: u64) -> Result<(), Stop> {
         file.rewind().map_err(|error| self.failed(&error))?;
         let mut hash = Sha256::new();
         let mut left = size;
@@ -152,5 +161,105 @@ impl Job {
                 "etcdserver: cannot prepare the snapshot in {dir} of the member: {error}"
             )),
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Cursor;
+
+    use mvcc::{Command, MemoryBackend, Proposal, PutRequest, StateMachine};
+    use tokio::sync::Semaphore;
+    use tokio_stream::StreamExt as _;
+
+    use super::*;
+
+    /// A file on a disk with room for so many bytes.
+    struct Small {
+        file: Cursor<Vec<u8>>,
+        room: u64,
+    }
+
+    impl Write for Small {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            let left = self.room.saturating_sub(self.file.position());
+            let taken = bytes.len().min(usize::try_from(left).unwrap());
+            match taken {
+                0 if !bytes.is_empty() => Err(io::ErrorKind::StorageFull.into()),
+                taken => self.file.write(&bytes[..taken]),
+            }
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    impl Read for Small {
+        fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+            self.file.read(bytes)
+        }
+    }
+
+    impl Seek for Small {
+        fn seek(&mut self, to: io::SeekFrom) -> io::Result<u64> {
+            self.file.seek(to)
+        }
+    }
+
+    /// Sends a store of some megabytes through a disk with this much room.
+    async fn sent(room: u64) -> Vec<Result<pb::SnapshotResponse, Status>> {
+        let backend = Box::new(MemoryBackend::new());
+        let mut machine = StateMachine::open(backend, mvcc::Config::default()).unwrap();
+        for index in 1..=20 {
+            let put = PutRequest {
+                key: format!("k{index}").into(),
+                value: vec![b'x'; 100_000].into(),
+                ..PutRequest::default()
+            };
+            let proposal = Proposal {
+                id: index,
+                identity: None,
+                command: Command::Put(put),
+            };
+            machine.apply(index, 1, proposal).unwrap();
+        }
+        let moment = Moment {
+            view: machine.view(std::time::Duration::ZERO),
+            facts: machine.facts(),
+            members: Vec::new(),
+        };
+        let places = Arc::new(Semaphore::new(1));
+        let place = Arc::clone(&places).try_acquire_owned().unwrap();
+        let open = move |_: &Path| {
+            Ok(Small {
+                file: Cursor::default(),
+                room,
+            })
+        };
+        let all = send(moment, "/data".into(), place, open).collect().await;
+        // The next client finds the place free again.
+        let freed = places.acquire().await;
+        assert!(freed.is_ok());
+        all
+    }
+
+    #[tokio::test]
+    async fn a_full_disk_is_told_and_nothing_of_the_file_is_sent() {
+        let whole = sent(u64::MAX).await;
+        let bytes = |reply: &Result<pb::SnapshotResponse, Status>| {
+            let reply = reply.as_ref().expect("there is room");
+            reply.blob.len() as u64
+        };
+        let size = whole.iter().map(bytes).sum::<u64>() - 32;
+        assert!(size > 2_000_000);
+        for room in [0, 4_096, 1_000_000, size - 1] {
+            let replies = sent(room).await;
+            let [Err(status)] = replies.as_slice() else {
+                panic!("{} replies with room for {room}", replies.len());
+            };
+            let words = "etcdserver: no space left in /data of the member to prepare the snapshot";
+            assert_eq!((status.code() as i32, status.message()), (8, words));
+        }
     }
 }
