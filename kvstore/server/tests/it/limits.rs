@@ -13,11 +13,11 @@ use crate::store::{DEADLINE, Store, put, range, refused};
 /// What a message may have with etcd's default of --max-request-bytes.
 const MESSAGE_BYTES_MAX: usize = 1_572_864 + (512 << 10);
 
-/// Calls a method with bytes of one's own, with gRPC's prefix or without.
-async fn call(store: &Store, path: &'static str, message: Bytes) -> tonic::Status {
+/// Calls a method with a message of one's own bytes, which must be refused.
+pub(crate) async fn call_raw(store: &Store, path: &str, message: Bytes) -> tonic::Status {
     let mut client = tonic::client::Grpc::new(store.channel().await);
     client.ready().await.unwrap();
-    let path = http::uri::PathAndQuery::from_static(path);
+    let path = path.parse::<http::uri::PathAndQuery>().unwrap();
     let request = tonic::Request::new(message);
     client.unary(request, path, Raw).await.unwrap_err()
 }
@@ -82,7 +82,7 @@ async fn what_nobody_serves_is_named() {
             "unknown service grpc.reflection.v1.ServerReflection",
         ),
     ] {
-        let status = call(&store, path, Bytes::new()).await;
+        let status = call_raw(&store, path, Bytes::new()).await;
         assert_eq!((status.code() as i32, status.message()), (12, message));
     }
 }
@@ -159,7 +159,7 @@ async fn groups_nested_ten_thousand_deep_overflow_no_stack() {
     let depth = 10_000;
     // Field 15, start of group, and as many ends.
     let groups = [vec![0x7b; depth], vec![0x7c; depth]].concat();
-    let status = call(&store, "/etcdserverpb.KV/Range", groups.into()).await;
+    let status = call_raw(&store, "/etcdserverpb.KV/Range", groups.into()).await;
     assert_eq!(status.code() as i32, 13, "{status:?}");
     let mut kv = store.kv().await;
     kv.put("a", "still here").await;
