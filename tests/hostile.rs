@@ -63,6 +63,7 @@ fn every_target_is_run_here() {
         names,
         [
             "bbolt_file",
+            "edge",
             "json",
             "request",
             "rows",
@@ -100,4 +101,9 @@ fn requests_of_any_bytes() {
 #[test]
 fn bodies_of_the_gateway() {
     holds("json");
+}
+
+#[test]
+fn connections_that_say_anything() {
+    holds("edge");
 }

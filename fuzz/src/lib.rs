@@ -7,12 +7,14 @@
 
 mod bbolt_file;
 mod draw;
+mod edge;
 mod json;
 mod request;
 mod rows;
 mod wal;
 
 pub use bbolt_file::bbolt_file;
+pub use edge::edge;
 pub use json::json;
 pub use request::request;
 pub use rows::rows;
@@ -29,4 +31,5 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("rows", rows),
     ("request", request),
     ("json", json),
+    ("edge", edge),
 ];

@@ -1,5 +1,8 @@
-//! From a request's bytes to the command it asks for, as the edge goes but
-//! without a server: for the fuzz targets. Not part of what the crate offers.
+//! What the fuzz targets drive: from a request's bytes to the command it asks for,
+//! as the edge goes but without a server; and [`Door`], the edge itself without a
+//! socket. Not part of what the crate offers.
+
+mod door;
 
 use bytes::Bytes;
 use mvcc::{Command, CompactRequest, Error, LeaseGrantRequest, LeaseRevokeRequest, check};
@@ -8,6 +11,7 @@ use proto::etcdserverpb as pb;
 
 use crate::grpc::convert;
 
+pub use self::door::{Door, DoorError, Hangs};
 pub use crate::gateway::read_twice as json_twice;
 
 /// What became of a request.
