@@ -34,6 +34,8 @@ fn main() -> Result<(), Box<dyn Error>> {
                 "etcdserverpb.AuthUserAddRequest",
                 "etcdserverpb.AuthUserChangePasswordRequest",
                 "authpb.User",
+                "keelson.peer.v1.Frame",
+                "keelson.peer.v1.Chunk",
             ])
             .compile_fds(files)?;
     }

@@ -1,4 +1,5 @@
 //! How messages that hold a password, its hash or a token are printed: without it.
+//! What members send each other holds entries of the log, and so all of these.
 
 use std::fmt::{Debug, Formatter, Result};
 
@@ -8,6 +9,7 @@ use crate::{
         AuthUserAddRequest, AuthUserChangePasswordRequest, AuthenticateRequest,
         AuthenticateResponse,
     },
+    peer::{Chunk, Frame},
 };
 
 impl Debug for AuthenticateRequest {
@@ -49,6 +51,24 @@ impl Debug for User {
             .field("name", &self.name)
             .field("roles", &self.roles)
             .field("options", &self.options)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Debug for Frame {
+    fn fmt(&self, f: &mut Formatter<'_>) -> Result {
+        f.debug_struct("Frame")
+            .field("bytes", &self.notes.len())
+            .field("probe", &self.probe)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Debug for Chunk {
+    fn fmt(&self, f: &mut Formatter<'_>) -> Result {
+        f.debug_struct("Chunk")
+            .field("bytes", &(self.head.len() + self.data.len()))
+            .field("last", &self.last)
             .finish_non_exhaustive()
     }
 }
