@@ -6,6 +6,7 @@
 //! the program is made short ([`shrink`]) and shown ([`report`]).
 
 mod answer;
+mod authority;
 mod boundary;
 mod compare;
 mod exec;

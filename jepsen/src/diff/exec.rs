@@ -11,7 +11,7 @@ use proto::{etcdserverpb as pb, v3electionpb, v3lockpb};
 
 use super::{
     answer::{self, Answer, Part},
-    boundary,
+    authority, boundary,
     compare::{Comparer, Difference},
     known,
     process::Launch,
@@ -31,7 +31,7 @@ const EXPIRY_POLL: Duration = Duration::from_millis(50);
 const CATCH_UP_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The key a short lease is put on besides `a`.
-const EXPIRING_KEY: &[u8] = b"~expiring";
+pub(crate) const EXPIRING_KEY: &[u8] = b"~expiring";
 
 /// Who may always put the mark of settled streams.
 pub(crate) const ROOT: &str = "root";
@@ -119,15 +119,7 @@ impl Pair {
                 *outcome.explained.entry(known::EMPTY_HASH.name).or_default() += 1;
                 differences.retain(|found| found.path != "hash");
             }
-            let mut ends = false;
-            differences.retain(|difference| match known::explain(step, difference) {
-                Some(known) => {
-                    *outcome.explained.entry(known.name).or_default() += 1;
-                    ends |= known.ends;
-                    false
-                }
-                None => true,
-            });
+            let (mut differences, ends) = self.unexplained(step, differences, &mut outcome).await;
             if ends {
                 // What else differs in the same answer comes of it.
                 differences.clear();
@@ -156,6 +148,32 @@ impl Pair {
         };
         let counted = self.ours.ask("KV/Range", &range, ROOT).await;
         counted.is_ok_and(|range: pb::RangeResponse| range.count == 0)
+    }
+
+    /// Leaves the differences that nothing explains; says whether one that is
+    /// explained ends the program.
+    async fn unexplained(
+        &self,
+        step: &Step,
+        differences: Vec<Difference>,
+        outcome: &mut Outcome,
+    ) -> (Vec<Difference>, bool) {
+        let (mut left, mut ends) = (Vec::new(), false);
+        for difference in differences {
+            let mut known = known::explain(step, &difference);
+            if known.is_none() {
+                let request = self.resolved(&step.request).1;
+                known = authority::explain(&self.peer, step, &request, &difference).await;
+            }
+            match known {
+                Some(known) => {
+                    *outcome.explained.entry(known.name).or_default() += 1;
+                    ends |= known.ends;
+                }
+                None => left.push(difference),
+            }
+        }
+        (left, ends)
     }
 
     /// Tells of a member that ended: that explains everything else.

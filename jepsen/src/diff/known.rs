@@ -26,14 +26,18 @@ const REFUSALS_ON_APPLY: [&str; 4] = [
     "\"etcdserver: mvcc: required revision is a future revision\"",
 ];
 
-/// Whether this is a refusal for who asks.
-fn not_allowed(said: &str) -> bool {
-    let refusals = [
-        "\"etcdserver: user name is empty\"",
-        "\"etcdserver: invalid auth token\"",
-        "\"etcdserver: permission denied\"",
+/// Returns why this refuses who asks, if it does; whichever package says it.
+pub(crate) fn not_allowed(said: &str) -> Option<&'static str> {
+    const REASONS: [&str; 3] = [
+        "user name is empty",
+        "invalid auth token",
+        "permission denied",
     ];
-    refusals.iter().any(|refusal| said.contains(refusal))
+    REASONS.into_iter().find(|reason| {
+        ["etcdserver", "auth"]
+            .iter()
+            .any(|package| said.ends_with(&format!("\"{package}: {reason}\"")))
+    })
 }
 
 /// What follows the code in the text of a gRPC error.
@@ -68,6 +72,62 @@ pub(crate) const EMPTY_HASH: Known = Known {
     explains: |_, _| false,
 };
 
+/// Those that are found by asking the peer something else; see `authority`.
+pub(crate) const COMPACTS: Known = Known {
+    name: "compaction by anybody",
+    reason: "since 3.4.42, 3.5.28 and 3.6.9 only an administrator compacts (v3rpc/key.go, \
+             Compact; CVE-2026-33413); before, anyone did",
+    ends: true,
+    explains: |_, _| false,
+};
+pub(crate) const GRANTS: Known = Known {
+    name: "leases of nobody",
+    reason: "since 3.4.42, 3.5.28 and 3.6.9 one who is nobody grants and revokes no lease \
+             (v3_server.go, requireAuthInfo; CVE-2026-33413); before, anyone did",
+    ends: true,
+    explains: |_, _| false,
+};
+pub(crate) const LEASES: Known = Known {
+    name: "leases of others",
+    reason: "since 3.4.42, 3.5.28 and 3.6.9 leases are listed to who may read their keys, and \
+             kept alive by who may write them (v3_server.go, checkLeaseLeases and \
+             checkLeaseRenew; CVE-2026-33413); before, to and by anyone",
+    ends: false,
+    explains: |_, _| false,
+};
+pub(crate) const LEASE_KEYS: Known = Known {
+    name: "keys of leases of others",
+    reason: "since 3.4.26 and 3.5.9 the keys of a lease are told to who may read them, and since \
+             3.4.42, 3.5.28 and 3.6.9 nothing of it to who is nobody (v3_server.go, \
+             LeaseTimeToLive); before, all of it to anyone",
+    ends: false,
+    explains: |_, _| false,
+};
+pub(crate) const MEMBERS: Known = Known {
+    name: "members for nobody",
+    reason: "since 3.4.42, 3.5.28 and 3.6.9 one who is nobody is not told the members \
+             (server.go, MemberList; CVE-2026-33413); before, anyone was",
+    ends: false,
+    explains: |_, _| false,
+};
+pub(crate) const MAINTENANCE: Known = Known {
+    name: "maintenance by anybody",
+    reason: "since 3.5.28 and 3.6.0 only an administrator moves leadership and downgrades, and \
+             one who is nobody is not told the status (v3rpc/maintenance.go, \
+             authMaintenanceServer); before, anyone did and was",
+    ends: false,
+    explains: |_, _| false,
+};
+
+pub(crate) const NESTED: Known = Known {
+    name: "authority in nested transactions",
+    reason: "since 3.4.42, 3.5.28 and 3.6.9 nested transactions are checked like others \
+             (apply/auth.go, CheckTxnAuth; CVE-2026-33343); before, whoever nested could do \
+             anything",
+    ends: true,
+    explains: |_, _| false,
+};
+
 /// All of them. Where two versions end up in different states, the random programs
 /// mostly avoid the step instead: a negative start of a watch (refused since 3.6), an
 /// unknown sort target or alarm action (both end the etcd that is asked).
@@ -75,6 +135,13 @@ pub(crate) const KNOWN: &[Known] = &[
     TIES,
     BOUNDARY,
     EMPTY_HASH,
+    NESTED,
+    COMPACTS,
+    GRANTS,
+    LEASES,
+    LEASE_KEYS,
+    MEMBERS,
+    MAINTENANCE,
     Known {
         name: "order of refusals",
         reason: "since 3.6 a transaction's branch is checked in the order of its operations, \
@@ -130,25 +197,10 @@ pub(crate) const KNOWN: &[Known] = &[
         explains: |_, difference| {
             difference.path.contains("refused[")
                 && difference.path.ends_with("cancel_reason")
-                && not_allowed(&format!("\"{}", after_desc(&difference.ours)))
+                && not_allowed(&format!("\"{}", after_desc(&difference.ours))).is_some()
                 && difference
                     .peer
                     .contains("desc = etcdserver: permission denied")
-        },
-    },
-    Known {
-        name: "authority in nested transactions",
-        reason: "since early 2026 nested transactions are checked like others \
-                 (GHSA-rfx7-8w68-q57q, CVE-2026-33343); before, whoever nested could do anything",
-        ends: true,
-        explains: |step, difference| {
-            step.name() == "KV/Txn"
-                && difference.path.is_empty()
-                && difference
-                    .ours
-                    .contains("\"etcdserver: permission denied\"")
-                && !not_allowed(&difference.peer)
-                && step.request.to_string().contains("request_txn")
         },
     },
     Known {
@@ -165,47 +217,28 @@ pub(crate) const KNOWN: &[Known] = &[
     },
     Known {
         name: "status of authentication",
-        reason: "since 3.7 everybody may ask whether authentication is on (etcdserver, \
-                 authorization of Auth/AuthStatus); before, only administrators could",
+        reason: "since 3.7 anyone may ask whether authentication is on (apply/auth.go, \
+                 needAdminPermission; PR 20802); before, only an administrator",
         ends: false,
         explains: |step, difference| {
             step.name() == "Auth/AuthStatus"
                 && difference.path.is_empty()
-                && not_allowed(&difference.peer)
+                && difference.ours.contains("enabled:")
+                && matches!(
+                    not_allowed(&difference.peer),
+                    Some("user name is empty" | "permission denied")
+                )
         },
     },
     Known {
-        name: "stricter authority",
-        reason: "since 3.6 leases and the cluster are shown, and leadership is moved, only to \
-                 and by users who may (v3_server.go, requireAuthInfo and checkLeaseTimeToLive; \
-                 v3rpc/maintenance.go, isPermitted); before, anyone could",
+        name: "header of alarms",
+        reason: "since 3.5 the answer to an alarm request has a header (v3rpc/maintenance.go, \
+                 Alarm); before, it had none",
         ends: false,
         explains: |step, difference| {
-            matches!(
-                step.name().as_str(),
-                "Lease/LeaseTimeToLive"
-                    | "Lease/LeaseKeepAlive"
-                    | "Lease/LeaseLeases"
-                    | "Cluster/MemberList"
-                    | "Maintenance/Status"
-                    | "Maintenance/MoveLeader"
-                    | "Maintenance/Defragment"
-                    | "Maintenance/HashKV"
-            ) && difference.path.is_empty()
-                && not_allowed(&difference.ours)
-        },
-    },
-    Known {
-        name: "leases of nobody",
-        reason: "since 3.6 one who is nobody grants and revokes no lease (v3_server.go, \
-                 requireAuthInfo); before, anyone did",
-        ends: true,
-        explains: |step, difference| {
-            matches!(
-                step.name().as_str(),
-                "Lease/LeaseGrant" | "Lease/LeaseRevoke" | "Brief" | "Expire"
-            ) && not_allowed(&difference.ours)
-                && !not_allowed(&difference.peer)
+            step.name() == "Maintenance/Alarm"
+                && difference.path == "header"
+                && difference.peer == "nothing"
         },
     },
     Known {
