@@ -173,7 +173,13 @@ fn http_2(draw: &mut Draw<'_>) -> Vec<u8> {
             }
             10 => frame(&mut said, RST_STREAM, 0, other(draw, stream), draw.bytes(4)),
             11 => frame(&mut said, PING, draw.byte() % 2, 0, draw.bytes(8)),
-            12 => frame(&mut said, WINDOW_UPDATE, 0, other(draw, stream), draw.bytes(4)),
+            12 => frame(
+                &mut said,
+                WINDOW_UPDATE,
+                0,
+                other(draw, stream),
+                draw.bytes(4),
+            ),
             13 => frame(&mut said, SETTINGS, draw.byte() % 2, 0, draw.bytes(6)),
             14 => {
                 let (kind, flags) = (draw.byte(), draw.byte());
@@ -220,7 +226,11 @@ fn open(said: &mut Vec<u8>, draw: &mut Draw<'_>, stream: u32) {
     let flags = END_HEADERS | if alone { END_STREAM } else { 0 };
     frame(said, HEADERS, flags, stream, &fields);
     if !alone {
-        let flags = if draw.byte().is_multiple_of(4) { 0 } else { END_STREAM };
+        let flags = if draw.byte().is_multiple_of(4) {
+            0
+        } else {
+            END_STREAM
+        };
         frame(said, DATA, flags, stream, &message(draw));
     }
 }

@@ -219,6 +219,7 @@ mod tests {
             };
             let proposal = Proposal {
                 id: index,
+                since: None,
                 identity: None,
                 command: Command::Put(put),
             };
@@ -227,7 +228,6 @@ mod tests {
         let moment = Moment {
             view: machine.view(std::time::Duration::ZERO),
             facts: machine.facts(),
-            members: Vec::new(),
         };
         let places = Arc::new(Semaphore::new(1));
         let place = Arc::clone(&places).try_acquire_owned().unwrap();
