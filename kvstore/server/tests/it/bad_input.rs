@@ -186,6 +186,7 @@ async fn ranges_and_compactions() {
     all_are_refused(&furnished().await, rows).await;
 }
 
+#[allow(clippy::too_many_lines, reason = "a table, one case after the other")]
 #[tokio::test]
 async fn transactions() {
     let then = |success| pb::TxnRequest {
@@ -286,6 +287,7 @@ async fn transactions() {
     );
 }
 
+#[allow(clippy::too_many_lines, reason = "a table, one case after the other")]
 #[tokio::test]
 async fn leases_members_and_users() {
     let grant = |id, ttl| pb::LeaseGrantRequest { ttl, id };

@@ -107,6 +107,7 @@ async fn who_may_not() {
     assert_eq!(store.running().handle.revision(), 2);
 }
 
+#[allow(clippy::too_many_lines, reason = "a table, one case after the other")]
 #[tokio::test]
 async fn texts_of_the_gateway() {
     let store = furnished().await;
@@ -193,6 +194,7 @@ async fn texts_of_the_gateway() {
     assert_eq!(store.kv().await.get("a").await.unwrap(), "x");
 }
 
+#[allow(clippy::too_many_lines, reason = "a table, one case after the other")]
 #[tokio::test]
 async fn a_full_store_refuses_writes_and_lets_space_be_made() {
     let store = Store::start_with(|config| config.quota_backend_bytes = 200_000).await;
