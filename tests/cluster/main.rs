@@ -2,9 +2,8 @@
 //! filled up, grown and shrunk under load, and asked afterwards whether they
 //! lost anything.
 //!
-//! The same tests run against a real etcd: what etcd does not pass is no fair
-//! question. Until ours forms clusters they run against etcd unless
-//! `KEELSON_CLUSTER_TARGET=keelson` says so. `KEELSON_CLUSTER_FULL=1` takes the
+//! The same tests run against a real etcd with `KEELSON_CLUSTER_TARGET=etcd`: what
+//! etcd does not pass is no fair question. `KEELSON_CLUSTER_FULL=1` takes the
 //! numbers of a release in place of those that fit into a few minutes. As in
 //! `tests/e2e`, a test whose tool or right is missing says so and passes.
 

@@ -18,8 +18,8 @@ impl Target {
     /// Returns what the environment asks for; `None` if it is not there.
     pub(crate) fn asked() -> Option<Self> {
         match std::env::var("KEELSON_CLUSTER_TARGET").as_deref() {
-            Ok("keelson") => Some(Self::Keelson),
-            Ok("etcd") | Err(_) => tool("etcd").map(Self::Etcd),
+            Ok("keelson") | Err(_) => Some(Self::Keelson),
+            Ok("etcd") => tool("etcd").map(Self::Etcd),
             Ok(other) => panic!("KEELSON_CLUSTER_TARGET is etcd or keelson, not {other:?}"),
         }
     }
