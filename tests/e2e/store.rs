@@ -347,8 +347,14 @@ fn etcdctl_is_told_what_a_lone_member_cannot_do() {
         ),
         (&["move-leader", "7"], "bad leader transferee"),
         (
-            &["member", "add", "b", "--peer-urls=http://10.0.0.9:2380"],
-            "member changes are not supported by this version",
+            &[
+                "member",
+                "add",
+                "b",
+                "--learner",
+                "--peer-urls=http://localhost:2380",
+            ],
+            "Peer URLs already exists",
         ),
         (&["auth", "enable"], "etcdserver: root user does not exist"),
     ] {
