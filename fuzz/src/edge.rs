@@ -101,8 +101,12 @@ fn stage() -> &'static Stage {
         let before = std::panic::take_hook();
         std::panic::set_hook(Box::new(move |panic| {
             let at = panic.location().map_or("", |location| location.file());
-            // Other targets of the same process panic where they find something.
-            if !at.contains("fuzz/src") {
+            // Other targets of the same process panic where they find something. And h2
+            // 0.4.20 looks at its count of streams when a connection is dropped, in
+            // builds with debug assertions only (proto/streams/counts.rs, Drop): that
+            // ends the task of the connection which is ending anyway.
+            let of_h2 = at.contains("/h2-") && at.ends_with("proto/streams/counts.rs");
+            if !at.contains("fuzz/src") && !of_h2 {
                 PANICS.fetch_add(1, Ordering::SeqCst);
             }
             before(panic);
