@@ -7,7 +7,7 @@
 //! nothing (`mvcc`, de-duplication).
 
 use std::{
-    collections::{HashMap, VecDeque},
+    collections::{HashMap, HashSet, VecDeque},
     mem,
     time::Duration,
 };
@@ -147,19 +147,17 @@ impl Pending {
     }
 
     /// Queues again everything that still waits and was asked for before a time, in
-    /// the order it was asked for. Deadlines stand for the time of asking.
+    /// the order it was asked for, in front of what is queued already. Deadlines stand
+    /// for the time of asking.
     pub(crate) fn queue_again(&mut self, deadline_before: Duration) {
-        // What is queued already is among them.
-        self.queue
-            .retain(|queued| !self.waiters.contains_key(&queued.id));
-        for (deadline, id) in &self.deadlines {
-            if *deadline >= deadline_before {
-                break;
-            }
-            if let Some(data) = self.waiters.get(id).and_then(|waiter| waiter.data.clone()) {
-                self.queue.push(Proposal { id: *id, data });
-            }
-        }
+        let mut queued = mem::take(&mut self.queue);
+        let old = |(deadline, _): &&(Duration, u64)| *deadline < deadline_before;
+        let ids = self.deadlines.iter().take_while(old).map(|(_, id)| *id);
+        let ids: Vec<u64> = ids.collect();
+        self.put_back(&ids);
+        let again: HashSet<u64> = self.queue.iter().map(|proposal| proposal.id).collect();
+        queued.retain(|proposal| !again.contains(&proposal.id));
+        self.queue.append(&mut queued);
     }
 
     /// Answers whoever waits for a proposal.
@@ -226,5 +224,35 @@ impl Drop for Pending {
         for (_, reader) in self.readers.drain() {
             let _gone = reader.send(Err(mvcc::Error::Stopped.into()));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ids(pending: &mut Pending) -> Vec<u64> {
+        let queue = pending.take_queue();
+        queue.into_iter().map(|proposal| proposal.id).collect()
+    }
+
+    #[test]
+    fn what_is_old_is_queued_again_and_what_is_new_stays_queued() {
+        let at = Duration::from_secs;
+        let mut pending = Pending::default();
+        let _first = pending.add(1, Bytes::from_static(b"1"), at(1));
+        let _second = pending.add(2, Bytes::from_static(b"2"), at(2));
+        assert_eq!(ids(&mut pending), [1, 2]);
+        let _third = pending.add(3, Bytes::from_static(b"3"), at(3));
+        pending.add_unasked(Proposal {
+            id: 9,
+            data: Bytes::from_static(b"9"),
+        });
+        pending.queue_again(at(2));
+        assert_eq!(ids(&mut pending), [1, 3, 9], "each once, none lost");
+        pending.answer(1, Err(mvcc::Error::Timeout.into()));
+        pending.queue_again(Duration::MAX);
+        pending.queue_again(Duration::MAX);
+        assert_eq!(ids(&mut pending), [2, 3]);
     }
 }
