@@ -99,16 +99,15 @@ impl Handle {
 /// that clients of this member still wait for.
 pub(crate) async fn leave(handle: &Handle) {
     let shared = &handle.shared;
-    let begun = shared.now();
     let asked = shared.with(|core| core.hand_leadership_over(shared.now()));
     let Ok(Some(to)) = asked else { return };
     shared.wake.notify_one();
     tracing::info!(to = %format!("{to:x}"), "handing leadership over");
+    let mut leader = shared.leadership.watch();
+    let over = leader.wait_for(|leader| *leader != shared.ids.member);
     let patience = shared.config.election_timeout;
-    let leads = || shared.with(|core| core.leads()).unwrap_or(false);
-    while leads() && shared.now().saturating_sub(begun) < patience {
-        tokio::time::sleep(LOOK_INTERVAL).await;
-    }
+    // If it is not, the others elect somebody.
+    let _over = tokio::time::timeout(patience, over).await.is_ok();
     let begun = shared.now();
     let owes = || shared.with(|core| core.owes_answers()).unwrap_or(false);
     while owes() && shared.now().saturating_sub(begun) < ANSWERS_TIMEOUT {

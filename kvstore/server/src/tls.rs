@@ -7,7 +7,6 @@
 //! connections, because nobody knows any more who is revoked.
 
 mod auto;
-#[allow(dead_code, reason = "who dials comes with the links between members")]
 mod client;
 mod load;
 mod suites;
@@ -23,10 +22,6 @@ use std::{
 
 use rustls::{ServerConfig, ServerConnection};
 
-#[allow(
-    unused_imports,
-    reason = "who dials comes with the links between members"
-)]
 pub(crate) use self::client::{ClientTls, Trust};
 pub(crate) use self::{
     auto::{ensure_files, own_files},
