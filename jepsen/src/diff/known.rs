@@ -45,88 +45,88 @@ fn after_desc(said: &str) -> &str {
     said.split_once("desc = ").map_or(said, |(_, desc)| desc)
 }
 
+/// Makes one that is not seen in the difference alone; its finder says where it is.
+const fn apart(name: &'static str, reason: &'static str, ends: bool) -> Known {
+    Known {
+        name,
+        reason,
+        ends,
+        explains: |_, _| false,
+    }
+}
+
 /// One that is found by looking again; see `ties`.
-pub(crate) const TIES: Known = Known {
-    name: "order of ties",
-    reason: "keys that sort alike come in no certain order: Go's sort.Sort is not stable \
+pub(crate) const TIES: Known = apart(
+    "order of ties",
+    "keys that sort alike come in no certain order: Go's sort.Sort is not stable \
              (etcdserver, Range); ours keeps the order of keys",
-    ends: false,
-    explains: |_, _| false,
-};
+    false,
+);
 
 /// Another that is found by looking again; see `boundary`.
-pub(crate) const BOUNDARY: Known = Known {
-    name: "delete at the compacted revision",
-    reason: "since 3.5.16 the tombstone at the compacted revision is kept, so that a watch from \
+pub(crate) const BOUNDARY: Known = apart(
+    "delete at the compacted revision",
+    "since 3.5.16 the tombstone at the compacted revision is kept, so that a watch from \
              there tells the delete (mvcc/key_index.go; issue 19179); before, it was lost",
-    ends: false,
-    explains: |_, _| false,
-};
+    false,
+);
 
 /// A third, found by looking whether a key is left.
-pub(crate) const EMPTY_HASH: Known = Known {
-    name: "hash of nothing",
-    reason: "where every key is deleted, etcd before 3.5.16 finds none to keep and hashes what was \
+pub(crate) const EMPTY_HASH: Known = apart(
+    "hash of nothing",
+    "where every key is deleted, etcd before 3.5.16 finds none to keep and hashes what was \
              compacted too, as far as it is still there (mvcc/hash.go, kvHasher; issue 19179)",
-    ends: false,
-    explains: |_, _| false,
-};
+    false,
+);
 
 /// Those that are found by asking the peer something else; see `authority`.
-pub(crate) const COMPACTS: Known = Known {
-    name: "compaction by anybody",
-    reason: "since 3.4.42, 3.5.28 and 3.6.9 only an administrator compacts (v3rpc/key.go, \
+pub(crate) const COMPACTS: Known = apart(
+    "compaction by anybody",
+    "since 3.4.42, 3.5.28 and 3.6.9 only an administrator compacts (v3rpc/key.go, \
              Compact; CVE-2026-33413); before, anyone did",
-    ends: true,
-    explains: |_, _| false,
-};
-pub(crate) const GRANTS: Known = Known {
-    name: "leases of nobody",
-    reason: "since 3.4.42, 3.5.28 and 3.6.9 one who is nobody grants and revokes no lease \
+    true,
+);
+pub(crate) const GRANTS: Known = apart(
+    "leases of nobody",
+    "since 3.4.42, 3.5.28 and 3.6.9 one who is nobody grants and revokes no lease \
              (v3_server.go, requireAuthInfo; CVE-2026-33413); before, anyone did",
-    ends: true,
-    explains: |_, _| false,
-};
-pub(crate) const LEASES: Known = Known {
-    name: "leases of others",
-    reason: "since 3.4.42, 3.5.28 and 3.6.9 leases are listed to who may read their keys, and \
+    true,
+);
+pub(crate) const LEASES: Known = apart(
+    "leases of others",
+    "since 3.4.42, 3.5.28 and 3.6.9 leases are listed to who may read their keys, and \
              kept alive by who may write them (v3_server.go, checkLeaseLeases and \
              checkLeaseRenew; CVE-2026-33413); before, to and by anyone",
-    ends: false,
-    explains: |_, _| false,
-};
-pub(crate) const LEASE_KEYS: Known = Known {
-    name: "keys of leases of others",
-    reason: "since 3.4.26 and 3.5.9 the keys of a lease are told to who may read them, and since \
+    false,
+);
+pub(crate) const LEASE_KEYS: Known = apart(
+    "keys of leases of others",
+    "since 3.4.26 and 3.5.9 the keys of a lease are told to who may read them, and since \
              3.4.42, 3.5.28 and 3.6.9 nothing of it to who is nobody (v3_server.go, \
              LeaseTimeToLive); before, all of it to anyone",
-    ends: false,
-    explains: |_, _| false,
-};
-pub(crate) const MEMBERS: Known = Known {
-    name: "members for nobody",
-    reason: "since 3.4.42, 3.5.28 and 3.6.9 one who is nobody is not told the members \
+    false,
+);
+pub(crate) const MEMBERS: Known = apart(
+    "members for nobody",
+    "since 3.4.42, 3.5.28 and 3.6.9 one who is nobody is not told the members \
              (server.go, MemberList; CVE-2026-33413); before, anyone was",
-    ends: false,
-    explains: |_, _| false,
-};
-pub(crate) const MAINTENANCE: Known = Known {
-    name: "maintenance by anybody",
-    reason: "since 3.5.28 and 3.6.0 only an administrator moves leadership and downgrades, and \
+    false,
+);
+pub(crate) const MAINTENANCE: Known = apart(
+    "maintenance by anybody",
+    "since 3.5.28 and 3.6.0 only an administrator moves leadership and downgrades, and \
              one who is nobody is not told the status (v3rpc/maintenance.go, \
              authMaintenanceServer); before, anyone did and was",
-    ends: false,
-    explains: |_, _| false,
-};
+    false,
+);
 
-pub(crate) const NESTED: Known = Known {
-    name: "authority in nested transactions",
-    reason: "since 3.4.42, 3.5.28 and 3.6.9 nested transactions are checked like others \
+pub(crate) const NESTED: Known = apart(
+    "authority in nested transactions",
+    "since 3.4.42, 3.5.28 and 3.6.9 nested transactions are checked like others \
              (apply/auth.go, CheckTxnAuth; CVE-2026-33343); before, whoever nested could do \
              anything",
-    ends: true,
-    explains: |_, _| false,
-};
+    true,
+);
 
 /// All of them. Where two versions end up in different states, the random programs
 /// mostly avoid the step instead: a negative start of a watch (refused since 3.6), an
