@@ -138,8 +138,6 @@ pub(crate) struct Core {
     /// The tokens given out.
     pub(crate) tokens: SimpleTokens,
     auth_on: Arc<AtomicBool>,
-    /// The index applied last, for proposals made without the lock.
-    applied: Arc<AtomicU64>,
     metrics: Arc<Metrics>,
     election_timeout: Duration,
     request_timeout: Duration,
@@ -157,7 +155,6 @@ pub(crate) struct Parts {
     pub(crate) rows_jobs: mpsc::Sender<RowsJob>,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) proposal_ids: Arc<AtomicU64>,
-    pub(crate) applied: Arc<AtomicU64>,
     pub(crate) auth_on: Arc<AtomicBool>,
 }
 
@@ -166,8 +163,6 @@ impl Core {
         parts
             .auth_on
             .store(parts.machine.auth().enabled(), Ordering::Release);
-        let applied = parts.machine.applied_index();
-        parts.applied.store(applied, Ordering::Relaxed);
         let core = Self {
             hub: WatchHub::new(parts.machine.revision()),
             member: parts.member,
@@ -191,7 +186,6 @@ impl Core {
             background: Background::new(config, parts.proposal_ids),
             tokens: SimpleTokens::new(config.auth_token_ttl),
             auth_on: parts.auth_on,
-            applied: parts.applied,
             metrics: parts.metrics,
             election_timeout: config.election_timeout,
             request_timeout: request_timeout(config),

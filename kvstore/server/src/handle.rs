@@ -420,7 +420,7 @@ impl Handle {
         let id = self.shared.next_proposal_id();
         let data = Proposal {
             id,
-            since: Some(self.shared.applied.load(Ordering::Relaxed)),
+            since: Some(*self.shared.applied.borrow()),
             identity,
             command,
         }

@@ -59,7 +59,7 @@ impl Handle {
             )
             .await?;
         // Not by asking a quorum, for the change may have made that larger.
-        let mut applied = self.shared.applied_now.subscribe();
+        let mut applied = self.shared.applied.subscribe();
         let applied = applied.wait_for(|applied| *applied >= index);
         match tokio::time::timeout(request_timeout(&self.shared.config), applied).await {
             Ok(_applied) => Ok(()),

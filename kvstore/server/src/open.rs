@@ -264,7 +264,6 @@ fn open_core(
             rows_jobs: rows_sender.clone(),
             metrics: Arc::clone(metrics),
             proposal_ids: Arc::clone(&shared.proposal_ids),
-            applied: Arc::clone(&shared.applied),
             auth_on: Arc::clone(&shared.auth_on),
         },
         config,

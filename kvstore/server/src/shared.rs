@@ -50,13 +50,11 @@ pub(crate) struct Shared {
     pub(crate) jwt: Option<Arc<Jwt>>,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) proposal_ids: Arc<AtomicU64>,
-    /// The last index applied, or one shortly before it: behind it lies every entry
-    /// of a proposal that is made now.
-    pub(crate) applied: Arc<AtomicU64>,
     /// The term, for reply headers.
     pub(crate) term: AtomicU64,
-    /// The index of the last entry applied, as of the driver's last turn.
-    pub(crate) applied_now: watch::Sender<u64>,
+    /// The index of the last entry applied, as of the driver's last turn: behind it
+    /// lies every entry of a proposal that is made now.
+    pub(crate) applied: watch::Sender<u64>,
     /// Whether this member only learns.
     learner: AtomicBool,
     /// Who leads, and since when nobody has.
@@ -96,7 +94,6 @@ impl Shared {
             inbox: Mutex::new(Vec::new()),
             wake: Notify::new(),
             start: Instant::now(),
-            applied: Arc::default(),
             proposal_ids: Arc::new(AtomicU64::new(first_proposal_id(ids.member))),
             ids,
             leadership: Leadership::new(config.election_timeout),
@@ -105,7 +102,7 @@ impl Shared {
             jwt,
             metrics,
             term: AtomicU64::new(0),
-            applied_now: watch::Sender::new(0),
+            applied: watch::Sender::new(0),
             learner: AtomicBool::new(false),
             stop: CancellationToken::new(),
             removed: AtomicBool::new(false),
@@ -131,6 +128,7 @@ impl Shared {
     }
 
     pub(crate) fn install(&self, core: Core) {
+        self.note(&core, self.now());
         *self.lock() = Some(core);
     }
 
@@ -158,7 +156,7 @@ impl Shared {
         }
         let applied = core.machine.applied_index();
         // Waiters are woken; without any this is a store.
-        self.applied_now
+        self.applied
             .send_if_modified(|seen| mem::replace(seen, applied) != applied);
     }
 

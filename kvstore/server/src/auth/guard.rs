@@ -42,7 +42,7 @@ impl Handle {
         let Some(index) = given_out_at(headers) else {
             return;
         };
-        let mut applied = self.shared.applied_now.subscribe();
+        let mut applied = self.shared.applied.subscribe();
         let caught_up = applied.wait_for(|applied| *applied >= index);
         // Too late or never: then the token is not known, and the call is told so.
         let _late = tokio::time::timeout(TOKEN_WAIT_MAX, caught_up).await;

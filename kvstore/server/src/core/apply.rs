@@ -47,8 +47,6 @@ impl Core {
         if took > limit && !limit.is_zero() {
             tracing::warn!(entries = count, ?took, expected = ?limit, "applying took too long");
         }
-        self.applied
-            .store(self.machine.applied_index(), Ordering::Relaxed);
         self.machine.start_granted(now);
         self.pending.forget_answered();
         self.count_pending();

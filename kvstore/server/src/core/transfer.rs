@@ -205,8 +205,6 @@ impl Core {
         self.begin_anew(now);
         let on = self.machine.auth().enabled();
         self.auth_on.store(on, Ordering::Release);
-        self.applied
-            .store(self.machine.applied_index(), Ordering::Relaxed);
         self.address_peers();
         let streams = self.hub.restored(&self.machine);
         self.wake_streams(&streams);
