@@ -108,9 +108,10 @@ fn apply(machine: &mut StateMachine, index: u64, command: Command) {
 }
 
 fn write_back(machine: &mut StateMachine, backend: &MemoryBackend) {
-    while let Some(batch) = machine.take_writeback(2048) {
+    while let Some(job) = machine.take_writeback(2048) {
+        let (batch, written) = job.pack();
         backend.write(&batch);
-        machine.writeback_done(batch.token);
+        machine.writeback_done(written);
     }
 }
 

@@ -7,8 +7,8 @@
 //! <data-dir>/fixtures/   certificates it made for itself (crate `kvserver`)
 //! <data-dir>/wal/        the replicated log, in segments ([`Wal`]), unless elsewhere
 //! <data-dir>/ROWS        which directory of rows counts ([`RowsHome`])
-//! <data-dir>/db/         rows written behind the log ([`Rows`], sled); db-1/ and so on
-//!                        are rows that a snapshot brought
+//! <data-dir>/db/         rows written behind the log ([`Rows`]): sled, and heap/ for
+//!                        large ones; db-1/ and so on are rows that a snapshot brought
 //! ```
 //!
 //! What is guaranteed:
@@ -35,7 +35,7 @@ pub use crate::{
     dir::{DataDir, FORMAT, check_usable, in_use, rows_on_disk},
     error::DiskError,
     file::{Disk, File, RealDisk, Unsynced},
-    rows::Rows,
+    rows::{Defragmentation, Rows, Tidied},
     rows_home::{RowsHome, RowsPointer, install},
     simulated::SimDisk,
     wal::{

@@ -56,9 +56,10 @@ fn build(path: &Path) -> StateMachine {
 }
 
 fn write_back(machine: &mut StateMachine, rows: &Rows) {
-    while let Some(batch) = machine.take_writeback(usize::MAX) {
+    while let Some(job) = machine.take_writeback(usize::MAX) {
+        let (batch, written) = job.pack();
         rows.write(&batch).unwrap();
-        machine.writeback_done(batch.token);
+        machine.writeback_done(written);
     }
     rows.flush().unwrap();
 }

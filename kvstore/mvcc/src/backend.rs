@@ -48,7 +48,7 @@ pub trait Backend: Send {
 /// Is one atomic batch for the one tree: a pure value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WriteBack {
-    /// Identifies the batch to [`crate::StateMachine::writeback_done`].
+    /// Numbers the batches of one run.
     pub token: u64,
     /// The log index the tree reflects once the batch is in.
     pub applied_index: u64,

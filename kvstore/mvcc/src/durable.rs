@@ -17,7 +17,7 @@ use crate::key_index::{KeyIndex, Rev, Span};
 use crate::lessor::{Lessor, row_key};
 use crate::machine::{Config, Durable, StateMachine};
 use crate::membership::Membership;
-use crate::values::{Packed, Rows, Values};
+use crate::values::{Packed, Packing, Rows, Values};
 use crate::wire::{Reader, WireError, put_i64, put_u64, seal, unseal};
 
 const STATE_VERSION: u8 = 1;
@@ -33,18 +33,51 @@ pub(crate) enum Delta {
 /// Is the batch that is on its way.
 #[derive(Debug)]
 pub(crate) struct Flight {
-    packed: Packed,
     ids: Cut,
     after: Durable,
     /// Keys of the values it removes.
     dug_up: Vec<Bytes>,
 }
 
+/// Is the next batch, still to be packed: the work of copying and checksumming,
+/// for a thread where nobody waits.
+#[derive(Debug)]
+pub struct PackJob {
+    packing: Packing,
+    rows: Rows,
+    after: Durable,
+}
+
+/// Is what the machine must be told once a batch is in the tree.
+#[derive(Debug)]
+pub struct Written {
+    token: u64,
+    packed: Packed,
+}
+
+impl PackJob {
+    /// Packs the batch; returns it, and what to report when it is in.
+    pub fn pack(self) -> (WriteBack, Written) {
+        let (mut rows, packed) = self.packing.pack();
+        rows.extend(self.rows);
+        let after = self.after;
+        let batch = WriteBack {
+            token: after.token,
+            applied_index: after.index,
+            applied_term: after.term,
+            revision: after.revision,
+            rows,
+        };
+        let token = after.token;
+        (batch, Written { token, packed })
+    }
+}
+
 impl StateMachine {
-    /// Packs what changed since the last batch into the next one, about
-    /// `bytes_max` at most (one entry is never split). `None` when nothing
-    /// changed or a batch is still on its way.
-    pub fn take_writeback(&mut self, bytes_max: usize) -> Option<WriteBack> {
+    /// Takes what changed since the last batch for the next one, about `bytes_max`
+    /// at most (one entry is never split). `None` when nothing changed or a batch
+    /// is still on its way.
+    pub fn take_writeback(&mut self, bytes_max: usize) -> Option<PackJob> {
         let staged = !self.pins.need_replaced();
         let changed = self.applied_index > self.durable.index
             || !self.pending.is_empty()
@@ -59,8 +92,8 @@ impl StateMachine {
             position = self.values.cut_at_index(index);
         }
         let whole = index >= self.applied_index;
-        let mut packed = self.values.pack(position, staged);
-        let mut rows = std::mem::take(&mut packed.rows);
+        let packing = self.values.begin_pack(position, staged);
+        let mut rows = Vec::new();
         let mut after = Durable {
             token: self.durable.token + 1,
             index,
@@ -85,18 +118,11 @@ impl StateMachine {
             true => std::mem::take(&mut self.compaction.dug_up),
             false => Vec::new(),
         };
-        self.flight = Some(Flight {
-            packed,
-            ids,
-            after,
-            dug_up,
-        });
-        Some(WriteBack {
-            token: after.token,
-            applied_index: after.index,
-            applied_term: after.term,
-            revision: after.revision,
+        self.flight = Some(Flight { ids, after, dug_up });
+        Some(PackJob {
+            packing,
             rows,
+            after,
         })
     }
 
@@ -128,11 +154,12 @@ impl StateMachine {
     /// Records that a batch is in the tree, so that what it covers may leave
     /// memory. Call it after the engine accepted the batch (reads see it);
     /// release the log only after the engine flushed it.
-    pub fn writeback_done(&mut self, token: u64) {
+    pub fn writeback_done(&mut self, written: Written) {
+        let token = written.token;
         let Some(flight) = self.flight.take_if(|f| f.after.token == token) else {
             return;
         };
-        self.values.written(flight.packed);
+        self.values.written(written.packed);
         self.compaction.gone.extend(flight.dug_up);
         self.dedupe.written(flight.ids);
         self.durable = flight.after;

@@ -72,6 +72,7 @@ pub use command::{
 };
 pub use crc32c::Crc32c;
 pub use dedupe::WINDOW as PROPOSAL_WINDOW;
+pub use durable::{PackJob, Written};
 pub use error::Error;
 pub use hash::KvHash;
 pub use import::{Import, ImportError, Start};

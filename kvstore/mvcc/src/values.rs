@@ -14,6 +14,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
+use std::sync::Arc;
 
 use bytes::Bytes;
 
@@ -41,7 +42,7 @@ pub(crate) struct Values {
     /// Closed blocks that are mostly garbage.
     wasteful: BTreeSet<Rev>,
     /// Positions at or after `packed` that compaction made unreachable.
-    dead: BTreeSet<u64>,
+    dead: Arc<BTreeSet<u64>>,
     packed: u64,
     written: u64,
     unwritten_bytes: usize,
@@ -54,7 +55,6 @@ pub(crate) struct Values {
 /// Is what one write-back did, to be made true when the batch is in.
 #[derive(Debug, Default)]
 pub(crate) struct Packed {
-    pub(crate) rows: Rows,
     closed: Vec<(Rev, BlockInfo)>,
     /// Replaced rows in the batch.
     replaced: Vec<Rev>,
@@ -62,6 +62,72 @@ pub(crate) struct Packed {
     written: u64,
     written_bytes: usize,
     open_row: Option<Rev>,
+}
+
+/// Is what a batch packs, taken under the lock to be packed apart from it. While
+/// it is, no record dies and none leaves the tail.
+#[derive(Debug)]
+pub(crate) struct Packing {
+    tail: Tail,
+    dead: Arc<BTreeSet<u64>>,
+    block_bytes: usize,
+    cut: u64,
+    packed: u64,
+    written: u64,
+    open_row: Option<Rev>,
+    open_dirty: bool,
+    replaced: Vec<Rev>,
+    rows: Rows,
+}
+
+impl Packing {
+    /// Packs it.
+    pub(crate) fn pack(self) -> (Rows, Packed) {
+        let mut rows = Vec::new();
+        let mut done = Packed {
+            packed: self.packed,
+            written: self.cut,
+            open_row: self.open_row,
+            ..Packed::default()
+        };
+        if self.cut > self.written || self.open_dirty {
+            self.pack_records(&mut rows, &mut done);
+        }
+        rows.extend(self.rows);
+        done.replaced = self.replaced;
+        (rows, done)
+    }
+
+    fn pack_records(&self, rows: &mut Rows, done: &mut Packed) {
+        let mut builder = Builder::default();
+        let close = |builder: &mut Builder, rows: &mut Rows| {
+            builder.finish().map(|(first, info, data)| {
+                rows.push((row_key(first), Some(data)));
+                (first, info)
+            })
+        };
+        let records = self.tail.walk(self.packed);
+        for (at, rev, record) in records.take_while(|r| r.0 < self.cut) {
+            if at >= self.written {
+                done.written_bytes += record.cost();
+            }
+            if !self.dead.contains(&at) {
+                builder.push(rev, record);
+            }
+            if builder.bytes() >= self.block_bytes {
+                done.closed.extend(close(&mut builder, rows));
+            }
+            if builder.is_empty() {
+                done.packed = at + 1;
+            }
+        }
+        done.open_row = close(&mut builder, rows).map(|(first, _)| first);
+        if let Some(old) = self.open_row.map(row_key)
+            && rows.iter().all(|(key, _)| *key != old)
+        {
+            rows.push((old, None));
+        }
+    }
 }
 
 impl Values {
@@ -78,7 +144,7 @@ impl Values {
             staged: BTreeMap::new(),
             staged_bytes: 0,
             wasteful: BTreeSet::new(),
-            dead: BTreeSet::new(),
+            dead: Arc::default(),
             packed: 0,
             written: 0,
             unwritten_bytes: 0,
@@ -184,64 +250,32 @@ impl Values {
         (staged && self.has_staged()) || !self.dead.is_empty()
     }
 
-    /// Packs the records up to a position, with or without the staged rows.
-    pub(crate) fn pack(&mut self, cut: u64, staged: bool) -> Packed {
-        let mut done = Packed {
+    /// Takes what the next batch packs: the records up to a position, with or
+    /// without the staged rows.
+    pub(crate) fn begin_pack(&mut self, cut: u64, staged: bool) -> Packing {
+        let mut packing = Packing {
+            tail: self.records.tail.clone(),
+            dead: Arc::clone(&self.dead),
+            block_bytes: self.block_bytes,
+            cut: cut.max(self.written),
             packed: self.packed,
-            written: cut.max(self.written),
+            written: self.written,
             open_row: self.open_row,
-            ..Packed::default()
+            open_dirty: std::mem::take(&mut self.open_dirty),
+            replaced: Vec::new(),
+            rows: Vec::new(),
         };
-        if cut > self.written || self.open_dirty {
-            self.pack_records(cut.max(self.written), &mut done);
-        }
-        self.open_dirty = false;
         if !staged {
-            return done;
+            return packing;
         }
         self.staged_bytes = 0;
         for (first, row) in std::mem::take(&mut self.staged) {
             if row.is_some() {
-                done.replaced.push(first);
+                packing.replaced.push(first);
             }
-            done.rows.push((row_key(first), row));
+            packing.rows.push((row_key(first), row));
         }
-        done
-    }
-
-    fn pack_records(&self, cut: u64, done: &mut Packed) {
-        let mut builder = Builder::default();
-        let close = |builder: &mut Builder, rows: &mut Rows| {
-            builder.finish().map(|(first, info, data)| {
-                rows.push((row_key(first), Some(data)));
-                (first, info)
-            })
-        };
-        for (at, rev, record) in self
-            .records
-            .tail
-            .walk(self.packed)
-            .take_while(|r| r.0 < cut)
-        {
-            if at >= self.written {
-                done.written_bytes += record.cost();
-            }
-            if !self.dead.contains(&at) {
-                builder.push(rev, record);
-            }
-            if builder.bytes() >= self.block_bytes {
-                done.closed.extend(close(&mut builder, &mut done.rows));
-            }
-            if builder.is_empty() {
-                done.packed = at + 1;
-            }
-        }
-        done.open_row = close(&mut builder, &mut done.rows).map(|(first, _)| first);
-        if let Some(old) = self.open_row.map(row_key)
-            && done.rows.iter().all(|(key, _)| *key != old)
-        {
-            done.rows.push((old, None));
-        }
+        packing
     }
 
     /// Makes a batch's work true: it is in the tree.
@@ -256,7 +290,8 @@ impl Values {
         for first in done.replaced {
             self.records.ahead.remove(&first);
         }
-        self.dead = self.dead.split_off(&self.packed);
+        let dead = Arc::make_mut(&mut self.dead).split_off(&self.packed);
+        self.dead = Arc::new(dead);
         self.records.tail.may_drop(self.packed);
     }
 
@@ -276,7 +311,7 @@ impl Values {
         if let Some(at) = self.records.tail.position(rev)
             && at >= self.packed
         {
-            self.dead.insert(at);
+            Arc::make_mut(&mut self.dead).insert(at);
             self.open_dirty |= at < self.written;
             return false;
         }
@@ -289,6 +324,13 @@ impl Values {
             }
         }
         true
+    }
+
+    /// Counts every closed block as wasteful of which an eighth is garbage.
+    pub(crate) fn waste_nothing(&mut self) {
+        let some = self.records.blocks.iter();
+        let some = some.filter(|(_, info)| info.dead > 0 && info.dead * 8 >= info.count);
+        self.wasteful.extend(some.map(|(first, _)| *first));
     }
 
     /// Rewrites one run of neighbouring blocks that are mostly garbage, and the

@@ -26,7 +26,7 @@ use std::{
 use bytes::Bytes;
 use member::{Change, Input, Member, Output, ReadId, Role, Standing};
 use mvcc::{
-    Applied, StateMachine,
+    Applied, StateMachine, Written,
     watch::{StreamId, WatchHub},
 };
 use tokio::sync::{Notify, oneshot};
@@ -61,8 +61,8 @@ pub(crate) enum Done {
     RowsWritten {
         /// Which rows; see [`RowsJob::Replace`].
         generation: u64,
-        /// The state machine's name for it.
-        token: u64,
+        /// What the state machine must be told.
+        written: Written,
     },
     /// The rows are durable up to this index.
     RowsDurable {
@@ -202,8 +202,11 @@ impl Core {
             match event {
                 // Reported in order, so the last one says it all.
                 Done::LogSynced(number) => synced = Some(number),
-                Done::RowsWritten { generation, token } if generation == self.generation => {
-                    self.machine.writeback_done(token);
+                Done::RowsWritten {
+                    generation,
+                    written,
+                } if generation == self.generation => {
+                    self.machine.writeback_done(written);
                 }
                 Done::RowsDurable { generation, index } if generation == self.generation => {
                     self.written_back(index, now);
@@ -232,10 +235,13 @@ impl Core {
     /// Takes in what the disk threads reported at their end.
     pub(crate) fn settle_reports(&mut self, done: Vec<Done>) {
         for event in done {
-            if let Done::RowsWritten { generation, token } = event
+            if let Done::RowsWritten {
+                generation,
+                written,
+            } = event
                 && generation == self.generation
             {
-                self.machine.writeback_done(token);
+                self.machine.writeback_done(written);
             }
         }
     }

@@ -331,9 +331,10 @@ pub(crate) fn write_everything_back(
     machine: &mut StateMachine,
     rows: &Rows,
 ) -> Result<(), disk::DiskError> {
-    while let Some(batch) = machine.take_writeback(WRITEBACK_BYTES) {
+    while let Some(job) = machine.take_writeback(WRITEBACK_BYTES) {
+        let (batch, written) = job.pack();
         rows.write(&batch)?;
-        machine.writeback_done(batch.token);
+        machine.writeback_done(written);
     }
     rows.flush()
 }

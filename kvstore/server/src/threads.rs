@@ -2,24 +2,33 @@
 //!
 //! The log thread takes everything that queued up while the last sync ran and
 //! makes one write and one sync of it: group commit without a timer. The rows
-//! thread writes and flushes batches behind the log. Both report to the driver.
+//! thread writes and flushes batches behind the log, and gives space back between
+//! them. Both report to the driver.
 
 use std::{
-    path::PathBuf,
-    sync::{Arc, mpsc},
+    collections::VecDeque,
+    path::{Path, PathBuf},
+    sync::{
+        Arc,
+        mpsc::{self, TryRecvError},
+    },
     thread,
-    time::Instant,
+    time::{Duration, Instant},
 };
 
-use disk::{Base, DiskError, Rows, RowsHome, SpareJob, Wal};
+use disk::{Base, Defragmentation, DiskError, Rows, RowsHome, SpareJob, Tidied, Wal};
 use member::Persist;
-use mvcc::WriteBack;
+use mvcc::PackJob;
+use tokio::sync::oneshot;
 
 use crate::{config::StartError, core::Done, fatal::fatal, metrics::Metrics};
 
 /// Writes taken into one sync at most. What queues beyond goes into the next;
 /// the queue itself is bounded by the member's limit of uncommitted bytes.
 const WRITES_PER_SYNC_MAX: usize = 1_024;
+
+/// The longest pause after a slice of space was given back.
+const SLICE_PAUSE_MAX: Duration = Duration::from_millis(50);
 
 /// Work for the log thread.
 #[derive(Debug)]
@@ -46,8 +55,10 @@ pub(crate) enum LogJob {
 /// Work for the rows thread.
 #[derive(Debug)]
 pub(crate) enum RowsJob {
-    /// Writes a batch and makes it durable.
-    Write(WriteBack),
+    /// Packs a batch, writes it and makes it durable.
+    Write(PackJob),
+    /// Gives all space back that the rows do not need; tells when it is done.
+    Defragment(oneshot::Sender<()>),
     /// Goes on with the rows of a snapshot.
     Replace {
         /// The rows.
@@ -134,7 +145,7 @@ impl LogThread {
                     let queued = self
                         .wal
                         .append(persist.hard_state.as_ref(), &persist.entries);
-                    or_die(queued);
+                    or_die(queued, "log");
                     sync |= persist.must_sync;
                     if persist.report {
                         number = Some(persist.number);
@@ -146,16 +157,13 @@ impl LogThread {
                     persist,
                 } => {
                     // What was queued before is void, but it must not come later.
-                    or_die(self.wal.flush(false));
+                    or_die(self.wal.flush(false), "log");
                     let hard_state = persist.hard_state.as_ref();
-                    or_die(disk::install(
-                        &self.home,
-                        &mut self.wal,
-                        &rows,
-                        base,
-                        hard_state,
-                    ));
-                    or_die(self.wal.append(None, &persist.entries));
+                    or_die(
+                        disk::install(&self.home, &mut self.wal, &rows, base, hard_state),
+                        "log",
+                    );
+                    or_die(self.wal.append(None, &persist.entries), "log");
                     release = None;
                     sync |= persist.must_sync;
                     if persist.report {
@@ -179,7 +187,7 @@ impl LogThread {
         let began = Instant::now();
         // What waits for a report waits for the disk, whatever it is.
         let sync = sync || number.is_some() || stop;
-        or_die(self.wal.flush(sync));
+        or_die(self.wal.flush(sync), "log");
         if sync {
             self.metrics
                 .wal_fsync
@@ -189,7 +197,7 @@ impl LogThread {
             (self.report)(Done::LogSynced(number));
         }
         if let Some(index) = release {
-            or_die(self.wal.release(index).map(drop));
+            or_die(self.wal.release(index).map(drop), "log");
         }
         !stop
     }
@@ -210,10 +218,10 @@ impl LogThread {
     }
 }
 
-/// Ends the process on any failure of the log: what was promised may be lost.
-fn or_die(result: Result<(), DiskError>) {
+/// Ends the process on any failure of the disk: what was promised may be lost.
+fn or_die(result: Result<(), DiskError>, what: &'static str) {
     if let Err(error) = result {
-        fatal("log", &error.to_string());
+        fatal(what, &error.to_string());
     }
 }
 
@@ -225,34 +233,18 @@ pub(crate) fn start_rows(
     report: Report,
     metrics: Arc<Metrics>,
 ) -> Result<thread::JoinHandle<Rows>, StartError> {
-    let mut thread = RowsThread {
+    let thread = RowsThread {
         rows,
         generation: 0,
         home,
         report,
         metrics,
-    };
-    let run = move || {
-        while let Ok(job) = jobs.recv() {
-            match job {
-                RowsJob::Write(batch) => thread.write(&batch),
-                RowsJob::Replace { rows, generation } => {
-                    thread.rows = rows;
-                    thread.generation = generation;
-                }
-                RowsJob::Discard(rows, path) => {
-                    drop(rows);
-                    thread.remove(&path);
-                }
-                RowsJob::Remove(path) => thread.remove(&path),
-                RowsJob::Stop => break,
-            }
-        }
-        thread.rows
+        untidy: true,
+        defragmenting: None,
     };
     thread::Builder::new()
         .name("kv-rows".to_owned())
-        .spawn(run)
+        .spawn(move || thread.run(&jobs))
         .map_err(|source| StartError::System {
             what: "the rows thread",
             source,
@@ -265,30 +257,99 @@ struct RowsThread {
     home: RowsHome,
     report: Report,
     metrics: Arc<Metrics>,
+    /// Whether there may be space to give back.
+    untidy: bool,
+    /// What somebody asked for, and who waits for it. One is done at a time; who
+    /// asks meanwhile waits in the queue of jobs.
+    defragmenting: Option<(Defragmentation, oneshot::Sender<()>)>,
 }
 
 impl RowsThread {
-    fn write(&self, batch: &WriteBack) {
-        let generation = self.generation;
-        let began = Instant::now();
-        if let Err(error) = self.rows.write(batch) {
-            fatal("rows", &error.to_string());
+    /// Does what is asked; while nothing is, gives space back, a slice at a time.
+    fn run(mut self, jobs: &mpsc::Receiver<RowsJob>) -> Rows {
+        let mut defragment_next = VecDeque::new();
+        loop {
+            let busy = self.untidy || self.defragmenting.is_some();
+            let job = match busy {
+                true => jobs.try_recv(),
+                false => jobs.recv().map_err(|_ended| TryRecvError::Disconnected),
+            };
+            match job {
+                Ok(RowsJob::Write(job)) => self.write(job),
+                Ok(RowsJob::Replace { rows, generation }) => self.replace(rows, generation),
+                Ok(RowsJob::Discard(rows, path)) => {
+                    drop(rows);
+                    self.remove(&path);
+                }
+                Ok(RowsJob::Remove(path)) => self.remove(&path),
+                Ok(RowsJob::Defragment(done)) => defragment_next.push_back(done),
+                Err(TryRecvError::Empty) => or_die(self.tidy(), "rows"),
+                Ok(RowsJob::Stop) | Err(TryRecvError::Disconnected) => return self.rows,
+            }
+            if self.defragmenting.is_none()
+                && let Some(done) = defragment_next.pop_front()
+            {
+                match self.rows.defragment() {
+                    Ok(order) => self.defragmenting = Some((order, done)),
+                    Err(error) => fatal("rows", &error.to_string()),
+                }
+            }
         }
-        let token = batch.token;
-        (self.report)(Done::RowsWritten { generation, token });
-        if let Err(error) = self.rows.flush() {
-            fatal("rows", &error.to_string());
-        }
-        self.metrics
-            .backend_commit
-            .observe(began.elapsed().as_secs_f64());
-        let index = batch.applied_index;
-        (self.report)(Done::RowsDurable { generation, index });
     }
 
-    fn remove(&self, path: &std::path::Path) {
+    fn write(&mut self, job: PackJob) {
+        let began = Instant::now();
+        let (batch, written) = job.pack();
+        or_die(self.rows.write(&batch), "rows");
+        let generation = self.generation;
+        (self.report)(Done::RowsWritten {
+            generation,
+            written,
+        });
+        or_die(self.rows.flush(), "rows");
+        let took = began.elapsed().as_secs_f64();
+        self.metrics.backend_commit.observe(took);
+        let index = batch.applied_index;
+        (self.report)(Done::RowsDurable { generation, index });
+        self.untidy = true;
+    }
+
+    /// Goes on with other rows, which nobody has asked to defragment: what a snapshot
+    /// brought is dense.
+    fn replace(&mut self, rows: Rows, generation: u64) {
+        self.rows = rows;
+        self.generation = generation;
+        self.untidy = true;
+        if let Some((_, done)) = self.defragmenting.take() {
+            let _gone = done.send(());
+        }
+    }
+
+    fn remove(&self, path: &Path) {
         if let Err(error) = self.home.remove(path) {
             tracing::warn!(%error, "the next start removes rows that do not count any more");
         }
+    }
+
+    /// Moves a slice of what lives among garbage; what that leaves empty goes.
+    fn tidy(&mut self) -> Result<(), DiskError> {
+        let began = Instant::now();
+        let tidied = match &self.defragmenting {
+            Some((order, _)) => self.rows.defragment_some(*order)?,
+            None => self.rows.tidy()?,
+        };
+        self.rows.flush()?;
+        match tidied {
+            // The disk is the log's as much of the time.
+            Tidied::Some => thread::sleep(began.elapsed().min(SLICE_PAUSE_MAX)),
+            Tidied::All => match self.defragmenting.take() {
+                // Who asked may be gone.
+                Some((_, done)) => {
+                    let _gone = done.send(());
+                }
+                None => self.untidy = false,
+            },
+        }
+        Ok(())
     }
 }

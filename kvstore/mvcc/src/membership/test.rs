@@ -39,11 +39,12 @@ fn begun(members: u64) -> (StateMachine, MemoryBackend) {
 
 /// Brings what changed to the tree, if something did.
 fn write_back(machine: &mut StateMachine, backend: &MemoryBackend) -> bool {
-    let Some(batch) = machine.take_writeback(usize::MAX) else {
+    let Some(job) = machine.take_writeback(usize::MAX) else {
         return false;
     };
+    let (batch, written) = job.pack();
     backend.write(&batch);
-    machine.writeback_done(batch.token);
+    machine.writeback_done(written);
     true
 }
 

@@ -72,11 +72,12 @@ impl Member {
 
     /// Writes everything back.
     fn flush(&mut self) -> String {
-        let Some(batch) = self.machine.take_writeback(usize::MAX) else {
+        let Some(job) = self.machine.take_writeback(usize::MAX) else {
             return "nothing to write".to_owned();
         };
+        let (batch, written) = job.pack();
         self.backend.write(&batch);
-        self.machine.writeback_done(batch.token);
+        self.machine.writeback_done(written);
         format!("index={} rev={}", batch.applied_index, batch.revision)
     }
 

@@ -24,7 +24,7 @@ pub(crate) struct World {
     backend: MemoryBackend,
     /// Entry n at place n - 1, as it would lie in the log.
     log: Vec<Bytes>,
-    flying: Option<WriteBack>,
+    flying: Option<PackJob>,
     pub(crate) config: Config,
     views: Vec<Seen>,
     /// The number of views taken, which is the time they are told.
@@ -112,29 +112,37 @@ impl World {
         }
     }
 
+    /// Takes a batch, which is packed when it arrives: whatever the machine does
+    /// meanwhile must not show in it.
     pub(crate) fn take(&mut self, bytes_max: usize) {
-        if let Some(batch) = self.machine.take_writeback(bytes_max) {
+        if let Some(job) = self.machine.take_writeback(bytes_max) {
             assert!(self.flying.is_none());
-            let mut keys: Vec<_> = batch.rows.iter().map(|r| &r.0).collect();
-            keys.sort();
-            keys.dedup();
-            assert_eq!(keys.len(), batch.rows.len(), "a key occurs twice");
-            assert_eq!(
-                batch.applied_term,
-                1 + batch.applied_index / 50,
-                "term of the batch's last entry"
-            );
-            self.flying = Some(batch);
+            self.flying = Some(job);
             // While a batch is on its way reads must not miss what moved into it.
             self.range_all(self.model.revision);
             self.range_all(self.model.compacted.max(1));
         }
     }
 
+    /// Packs the batch that is on its way.
+    fn pack(&mut self) -> Option<(WriteBack, Written)> {
+        let (batch, written) = self.flying.take()?.pack();
+        let mut keys: Vec<_> = batch.rows.iter().map(|r| &r.0).collect();
+        keys.sort();
+        keys.dedup();
+        assert_eq!(keys.len(), batch.rows.len(), "a key occurs twice");
+        assert_eq!(
+            batch.applied_term,
+            1 + batch.applied_index / 50,
+            "term of the batch's last entry"
+        );
+        Some((batch, written))
+    }
+
     pub(crate) fn done(&mut self) {
-        if let Some(batch) = self.flying.take() {
+        if let Some((batch, written)) = self.pack() {
             self.backend.write(&batch);
-            self.machine.writeback_done(batch.token);
+            self.machine.writeback_done(written);
             assert_eq!(self.machine.written_index(), batch.applied_index);
             self.audit_tree(&batch);
         }
@@ -208,7 +216,11 @@ impl World {
         assert_eq!(self.machine.view_count(), 0);
     }
 
+    /// Takes a step, now and then a thorough one.
     pub(crate) fn compact_step(&mut self, budget: usize) -> CompactStep {
+        if self.machine.revision() % 3 == 0 {
+            self.machine.waste_nothing();
+        }
         self.machine.compact_step(budget).unwrap()
     }
 
@@ -233,7 +245,7 @@ impl World {
     pub(crate) fn restart(&mut self, batch_arrived: bool) {
         self.drop_views();
         let hash = self.machine.hash_kv(0);
-        if let Some(batch) = self.flying.take()
+        if let Some((batch, _)) = self.pack()
             && batch_arrived
         {
             self.backend.write(&batch);

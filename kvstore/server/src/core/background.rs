@@ -167,13 +167,13 @@ impl Core {
         if self.background.writeback_under_way {
             return;
         }
-        let Some(batch) = self.machine.take_writeback(WRITEBACK_BYTES_MAX) else {
+        let Some(job) = self.machine.take_writeback(WRITEBACK_BYTES_MAX) else {
             return;
         };
         self.background.writeback_under_way = true;
         self.background.writeback_due = now + self.background.write_behind.interval;
         // The thread ends only with the process or after the core.
-        let _ended = self.rows_jobs.send(RowsJob::Write(batch));
+        let _ended = self.rows_jobs.send(RowsJob::Write(job));
     }
 
     /// Notes that a batch is in the tree, and durable.
@@ -194,6 +194,20 @@ impl Core {
         let (end, receiver) = oneshot::channel();
         self.background.compacting = true;
         self.background.compaction_waiters.push(end);
+        receiver
+    }
+
+    /// Returns what fires once nearly all that was compacted is gone from the rows.
+    pub(crate) fn begin_defragment(&mut self) -> oneshot::Receiver<()> {
+        self.machine.waste_nothing();
+        self.compaction_end()
+    }
+
+    /// Returns what fires once the rows take no more space on disk than they need.
+    pub(crate) fn end_defragment(&mut self) -> oneshot::Receiver<()> {
+        let (end, receiver) = oneshot::channel();
+        // The thread ends only with the process or after the core.
+        let _ended = self.rows_jobs.send(RowsJob::Defragment(end));
         receiver
     }
 

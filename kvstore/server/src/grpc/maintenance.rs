@@ -132,17 +132,20 @@ impl Maintenance for Handle {
         }))
     }
 
-    /// Gives space back: history that was compacted is deleted now. Files shrink
-    /// when the engine reuses or drops its segments. etcd sends no header either.
+    /// Gives space back: what was compacted leaves the rows, and the rows are moved
+    /// together, apart from the core. Puts go on meanwhile, unlike etcd's, which
+    /// stops the world. etcd sends no header either.
     async fn defragment(
         &self,
         request: Request<pb::DefragmentRequest>,
     ) -> Result<Response<pb::DefragmentResponse>, Status> {
         self.for_caller(&request).check_root()?;
-        let end = self.shared.with(|core| core.compaction_end())?;
+        let compacted = self.shared.with(|core| core.begin_defragment())?;
         self.shared.wake.notify_one();
-        let ended = end.await;
-        ended.map_err(|_stopped| crate::RpcError::from(mvcc::Error::Stopped))?;
+        let stopped = |_ended| crate::RpcError::from(mvcc::Error::Stopped);
+        compacted.await.map_err(stopped)?;
+        let together = self.shared.with(|core| core.end_defragment())?;
+        together.await.map_err(stopped)?;
         Ok(Response::new(pb::DefragmentResponse { header: None }))
     }
 
