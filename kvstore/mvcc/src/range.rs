@@ -119,7 +119,7 @@ impl Reading<'_> {
     }
 
     /// Reads the pairs written by some changes.
-    fn key_values(self, revs: &[Rev]) -> Result<Vec<KeyValue>, BackendError> {
+    pub(crate) fn key_values(self, revs: &[Rev]) -> Result<Vec<KeyValue>, BackendError> {
         if revs.len() > 1 {
             self.spend_on(revs)?;
         }

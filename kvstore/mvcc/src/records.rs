@@ -150,6 +150,15 @@ impl Records {
         Ok(())
     }
 
+    /// Guesses the bytes of a change's key and value without reading its block.
+    pub(crate) fn guess_bytes(&self, rev: Rev) -> usize {
+        if let Some(record) = self.tail.get(rev) {
+            return record.key.len() + record.value.len();
+        }
+        let block = self.blocks.get_prev(&rev);
+        block.map_or(0, |(_, info)| info.record_bytes() as usize)
+    }
+
     /// Names the block that must be read from the tree for a revision, and its
     /// size; none if it is in memory.
     pub(crate) fn block_to_read(&self, rev: Rev) -> Option<(Rev, usize)> {

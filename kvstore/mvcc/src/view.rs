@@ -119,12 +119,11 @@ pub(crate) struct Budget {
     bytes: Cell<usize>,
 }
 
-impl Budget {
-    fn short() -> Self {
-        Self {
-            keys: Cell::new(SHORT_KEYS),
-            bytes: Cell::new(SHORT_BYTES),
-        }
+/// Returns what a short answer may cost.
+pub(crate) fn short() -> Budget {
+    Budget {
+        keys: Cell::new(SHORT_KEYS),
+        bytes: Cell::new(SHORT_BYTES),
     }
 }
 
@@ -183,14 +182,14 @@ impl StateMachine {
     /// Answers a range if that takes little reading, wherever its keys are; if not,
     /// answers nothing: then [`View::range`] does, apart from the machine.
     pub fn range_if_short(&self, r: &RangeRequest) -> Result<Option<RangeReply>, Error> {
-        let budget = Budget::short();
+        let budget = short();
         let reading = self.reading().within(&budget);
         if_short(reading.range_at(r, self.revision))
     }
 
     /// Answers a txn that only reads, likewise.
     pub fn txn_readonly_if_short(&self, r: &TxnRequest) -> Result<Option<TxnReply>, Error> {
-        let budget = Budget::short();
+        let budget = short();
         if_short(self.reading().within(&budget).txn_readonly(r))
     }
 
@@ -285,7 +284,7 @@ impl View {
         Ok((part, next))
     }
 
-    fn reading(&self) -> Reading<'_> {
+    pub(crate) fn reading(&self) -> Reading<'_> {
         Reading {
             budget: None,
             index: &self.index,
@@ -309,7 +308,7 @@ impl View {
 }
 
 impl<'a> Reading<'a> {
-    fn within(self, budget: &'a Budget) -> Self {
+    pub(crate) fn within(self, budget: &'a Budget) -> Self {
         Self {
             budget: Some(budget),
             ..self
@@ -355,7 +354,8 @@ impl<'a> Reading<'a> {
     }
 }
 
-fn if_short<T>(answer: Result<T, Error>) -> Result<Option<T>, Error> {
+/// Answers nothing where the budget did not suffice.
+pub(crate) fn if_short<T>(answer: Result<T, Error>) -> Result<Option<T>, Error> {
     match answer {
         Err(Error::Storage(BackendError::TooMuch)) => Ok(None),
         answer => answer.map(Some),

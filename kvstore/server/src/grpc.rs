@@ -11,6 +11,7 @@ mod downgrade;
 mod election;
 mod health;
 mod kv;
+pub(crate) mod large;
 mod lease;
 mod lock;
 mod maintenance;
@@ -105,7 +106,7 @@ impl Services {
             _ => return unknown_service(service).into_http(),
         };
         let reply = match reply {
-            Ok(reply) => reply,
+            Ok(reply) => large::put_in_place(reply),
             Err(never) => match never {},
         };
         match lost {

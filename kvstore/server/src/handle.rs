@@ -118,11 +118,16 @@ impl Handle {
                 .check_read(who, &request.key, &request.range_end)
         };
         self.check_learner(!linearizable)?;
-        let get = |machine: &mut StateMachine| machine.page(request);
-        match linearizable {
+        let began = self.shared.now();
+        let get = |machine: &mut StateMachine| {
+            answer_or_view(machine, began, |machine| machine.page_if_short(request))
+        };
+        let answer = match linearizable {
             true => self.read_linearizable(may, get).await,
             false => self.read(may, get),
-        }
+        };
+        let request = request.clone();
+        self.finish(answer, move |view| view.page(&request)).await
     }
 
     /// Writes a key.

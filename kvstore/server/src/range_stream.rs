@@ -1,9 +1,9 @@
 //! A range in chunks, for lists that would not fit one reply.
 //!
 //! All chunks are of one revision, the one that was current when the first was
-//! read, unless the request names another. Each chunk takes the core for itself
-//! only, and is read when the one before it was taken: a client that does not
-//! read costs one chunk of memory. A compaction of that revision in between ends
+//! read, unless the request names another. Each chunk is read for itself, when the
+//! one before it was taken, and apart from the core if it is much: a client that
+//! does not read costs one chunk of memory. A compaction of that revision in between ends
 //! the stream with etcd's error (etcd: v3_server.go, `rangeStream`).
 
 use mvcc::{KeyValue, Page, PageRequest, RangeRequest};

@@ -18,6 +18,7 @@ use crate::{
     config::Config,
     core::{Core, Done, Fate},
     fatal::fatal,
+    grpc::large::LargeReplies,
     identity::Ids,
     leadership::Leadership,
     metrics::Metrics,
@@ -72,6 +73,8 @@ pub(crate) struct Shared {
     pub(crate) snapshots: Arc<Semaphore>,
     /// The turns of long reads.
     pub(crate) long_reads: Semaphore,
+    /// The budget of large replies.
+    pub(crate) large_replies: LargeReplies,
 }
 
 impl fmt::Debug for Shared {
@@ -111,6 +114,7 @@ impl Shared {
             peers: OnceLock::new(),
             snapshots: Arc::new(Semaphore::new(SNAPSHOTS_MAX)),
             long_reads: Semaphore::new(LONG_READS_MAX),
+            large_replies: LargeReplies::default(),
         }
     }
 

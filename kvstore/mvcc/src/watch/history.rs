@@ -10,9 +10,26 @@ use crate::key_index::{Rev, Span};
 use crate::machine::StateMachine;
 use crate::response::{Event, EventKind, KeyValue};
 
-/// How many revisions one look may pass over in search of matching ones, so
-/// that a watcher of rare keys does not hold up everyone.
-const LOOK_MAX: usize = 20_000;
+/// What one look may cost, counted in events that are in memory: some milliseconds,
+/// so that a watcher of rare keys, or of what lies far back, does not hold up
+/// everyone. The next look goes on.
+pub(crate) const EFFORT_MAX: usize = 1_000;
+
+/// Revisions passed over that cost as much as an event.
+const PASSED_PER_EVENT: usize = 16;
+
+/// Bytes of blocks read that cost as much as an event.
+const BYTES_PER_EVENT: usize = 2 << 10;
+
+/// Keys that are looked up through the index at most. A larger range is read by
+/// walking the revisions.
+const KEYS_MAX: u64 = 2_000;
+
+/// Main revisions that one look through the index covers at most.
+const REVISIONS_MAX: i64 = 20_000;
+
+/// Changes it gathers at most; beyond it covers fewer revisions.
+const MARKS_MAX: usize = 1 << 14;
 
 /// Is a question about the past.
 pub(crate) struct Look<'a> {
@@ -33,16 +50,32 @@ pub(crate) struct Look<'a> {
 pub(crate) struct Past {
     pub(crate) events: Vec<Event>,
     pub(crate) next: i64,
+    /// What it cost, counted as [`EFFORT_MAX`] is.
+    pub(crate) effort: usize,
+}
+
+/// Adds up what a look costs.
+#[derive(Default)]
+struct Effort {
+    passed: usize,
+    bytes_read: usize,
+    events: usize,
+}
+
+impl Effort {
+    fn total(&self) -> usize {
+        self.events + self.passed / PASSED_PER_EVENT + self.bytes_read / BYTES_PER_EVENT
+    }
 }
 
 impl StateMachine {
     /// Reads the events of a range in revision order. Few keys are looked up
     /// through the index; for many the revisions are walked.
     pub(crate) fn past(&self, look: &Look<'_>) -> Result<Past, BackendError> {
-        let revisions = (look.to - look.from + 1).max(0) as u64;
+        let revisions = (look.to - look.from + 1).clamp(0, REVISIONS_MAX) as u64;
         let few = match look.span {
             Span::One(_) => true,
-            Span::Many(..) => self.index.count(look.span) < revisions / 4,
+            Span::Many(..) => self.index.count(look.span) < KEYS_MAX.min(revisions / 4),
         };
         if few {
             self.past_by_keys(look)
@@ -52,15 +85,15 @@ impl StateMachine {
     }
 
     fn past_by_keys(&self, look: &Look<'_>) -> Result<Past, BackendError> {
-        let mut found: Vec<Rev> = Vec::new();
-        for (_, entry) in self.index.walk(look.span) {
-            let marks = entry.since(look.from).take_while(|m| m.main <= look.to);
-            found.extend(marks.filter(|m| look.wants(m.tombstone)).map(|m| m.rev()));
-        }
-        found.sort_unstable();
+        let (found, to) = self.marks(look);
+        let mut effort = Effort {
+            passed: found.len(),
+            ..Effort::default()
+        };
         let mut past = Past {
             events: Vec::new(),
-            next: look.to + 1,
+            next: to + 1,
+            effort: 0,
         };
         let mut bytes = 0;
         for rev in found {
@@ -68,37 +101,71 @@ impl StateMachine {
                 .events
                 .last()
                 .is_some_and(|e| e.kv.mod_revision < rev.main);
-            if ended && (past.events.len() >= look.events_max || bytes >= look.bytes_max) {
+            let full = effort.events >= look.events_max || bytes >= look.bytes_max;
+            if ended && (full || effort.total() >= EFFORT_MAX) {
                 past.next = rev.main;
                 break;
             }
+            let read = self.values.records.block_to_read(rev);
+            effort.bytes_read += read.map_or(0, |(_, bytes)| bytes);
+            effort.events += 1;
             let record = self.values.get(rev)?;
             bytes += record.key.len() + record.value.len();
             past.events.push(self.event_at(rev, record));
         }
+        past.effort = effort.total();
         Ok(past)
+    }
+
+    /// Finds the changes of the keys of a range, in order, and says up to which
+    /// main revision.
+    fn marks(&self, look: &Look<'_>) -> (Vec<Rev>, i64) {
+        let mut to = look.to.min(look.from.saturating_add(REVISIONS_MAX - 1));
+        loop {
+            let in_reach = self.index.walk(look.span).flat_map(|(_, entry)| {
+                let marks = entry.since(look.from).take_while(move |m| m.main <= to);
+                marks
+                    .filter(move |m| look.wants(m.tombstone))
+                    .map(|m| m.rev())
+            });
+            // One revision is never split, however many changes it has.
+            let most = match to > look.from {
+                true => MARKS_MAX,
+                false => usize::MAX,
+            };
+            let mut found: Vec<Rev> = in_reach.take(most).collect();
+            if found.len() < most {
+                found.sort_unstable();
+                return (found, to);
+            }
+            to = look.from + (to - look.from) / 2;
+        }
     }
 
     fn past_by_revisions(&self, look: &Look<'_>) -> Result<Past, BackendError> {
         let mut past = Past {
             events: Vec::new(),
             next: look.to + 1,
+            effort: 0,
         };
-        let (mut seen, mut bytes) = (0, 0);
+        let (mut effort, mut bytes) = (Effort::default(), 0);
         self.values
             .scan(Rev::new(look.from, 0), look.to, &mut |rev, record| {
-                let full = past.events.len() >= look.events_max || bytes >= look.bytes_max;
-                if rev.sub == 0 && (full || seen >= LOOK_MAX) {
+                let full = effort.events >= look.events_max || bytes >= look.bytes_max;
+                if rev.sub == 0 && (full || effort.total() >= EFFORT_MAX) {
                     past.next = rev.main;
                     return ControlFlow::Break(());
                 }
-                seen += 1;
+                effort.passed += 1;
+                effort.bytes_read += record.cost();
                 if look.wants(record.tombstone) && look.span.contains(&record.key) {
+                    effort.events += 1;
                     bytes += record.key.len() + record.value.len();
                     past.events.push(self.event_at(rev, record.clone()));
                 }
                 ControlFlow::Continue(())
             })?;
+        past.effort = effort.total();
         Ok(past)
     }
 

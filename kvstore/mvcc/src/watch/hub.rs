@@ -5,7 +5,7 @@ mod restored;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use super::history::{Look, key_or_zero};
+use super::history::{EFFORT_MAX, Look, key_or_zero};
 use super::interest::{Interest, Slot, Target};
 use super::watcher::{WatchLimits, Watcher};
 use super::{Polled, StreamId, WatchCreate, WatchReply};
@@ -380,8 +380,8 @@ impl WatchHub {
             let Some(slot) = self.next_ready(at) else {
                 break;
             };
-            let sent = self.serve(at, slot, machine, left, &mut polled.replies)?;
-            left = left.saturating_sub(sent);
+            let effort = self.serve(at, slot, machine, left, &mut polled.replies)?;
+            left = left.saturating_sub(effort);
         }
         self.poll_progress(at, &mut polled.replies);
         polled.more = self.streams[at as usize]
@@ -394,7 +394,7 @@ impl WatchHub {
         self.streams[at as usize].as_mut()?.ready.pop_front()
     }
 
-    /// Serves one ready watcher; returns how many events it was given.
+    /// Serves one ready watcher; returns what that cost, counted in events.
     fn serve(
         &mut self,
         at: u32,
@@ -406,10 +406,10 @@ impl WatchHub {
         let Some(w) = &mut self.watchers[slot as usize] else {
             return Ok(0);
         };
-        let events = if !w.pending.is_empty() {
-            w.take_pending(events_max)
+        let (events, effort) = if !w.pending.is_empty() {
+            (w.take_pending(events_max), 0)
         } else if w.synced {
-            Vec::new()
+            (Vec::new(), 0)
         } else if w.next < machine.compact_revision() {
             replies.push(compacted(w.id, machine.compact_revision()));
             let id = w.id;
@@ -430,7 +430,7 @@ impl WatchHub {
             )?
         };
         w.ready = !w.up_to_date();
-        let sent = events.len();
+        let effort = effort.max(events.len());
         if !events.is_empty() {
             w.quiet = false;
             if w.prev_kv {
@@ -445,7 +445,7 @@ impl WatchHub {
         {
             s.ready.push_back(slot);
         }
-        Ok(sent)
+        Ok(effort)
     }
 
     /// Adds the progress replies that nothing stands before any more.
@@ -514,7 +514,12 @@ impl WatchHub {
     }
 }
 
-/// Reads a stretch of history; at its end the watcher joins the live path.
+/// Events of the past at a time whose earlier pairs are looked up as well: each may
+/// be in a block of its own.
+const PREV_EVENTS_MAX: usize = 100;
+
+/// Reads a stretch of history; at its end the watcher joins the live path. Returns
+/// also what that cost.
 fn catch_up(
     w: &mut Watcher,
     slot: Slot,
@@ -522,7 +527,11 @@ fn catch_up(
     revision: i64,
     (events_max, bytes_max): (usize, usize),
     interest: &mut Interest,
-) -> Result<Vec<Arc<Event>>, BackendError> {
+) -> Result<(Vec<Arc<Event>>, usize), BackendError> {
+    let events_max = match w.prev_kv {
+        true => events_max.min(PREV_EVENTS_MAX),
+        false => events_max,
+    };
     let past = machine.past(&Look {
         span: w.span(),
         from: w.next,
@@ -537,7 +546,12 @@ fn catch_up(
         w.synced = true;
         interest.insert(&w.target, slot);
     }
-    Ok(past.events.into_iter().map(Arc::new).collect())
+    let events: Vec<_> = past.events.into_iter().map(Arc::new).collect();
+    let effort = match w.prev_kv {
+        true => past.effort + events.len() * (EFFORT_MAX / PREV_EVENTS_MAX),
+        false => past.effort,
+    };
+    Ok((events, effort))
 }
 
 fn refusal(revision: i64, reason: String) -> WatchReply {

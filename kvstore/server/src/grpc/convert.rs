@@ -234,6 +234,17 @@ pub(crate) fn txn_reply(
     }
 }
 
+/// Counts the pairs in the answer to a transaction.
+pub(crate) fn pairs_of(reply: &mvcc::TxnReply) -> usize {
+    let pairs = reply.responses.iter().map(|response| match response {
+        ResponseOp::Range(reply) => reply.kvs.len(),
+        ResponseOp::Put(_) => 1,
+        ResponseOp::DeleteRange(reply) => reply.prev_kvs.len(),
+        ResponseOp::Txn(reply) => pairs_of(reply),
+    });
+    pairs.sum()
+}
+
 /// Writes one answer inside a transaction; its header carries only a revision.
 fn response_op(response: ResponseOp) -> pb::ResponseOp {
     let header = |revision| {

@@ -39,8 +39,10 @@ impl Kv for Handle {
         let this = self.for_caller(&request);
         let request = convert::range(request.into_inner()).map_err(RpcError::from)?;
         let reply = Handle::range(&this, request).await?;
+        let pairs = reply.kvs.len();
         let header = self.header(reply.revision);
-        Ok(Response::new(convert::range_reply(reply, header)))
+        let make = move || convert::range_reply(reply, header);
+        self.shared.large_replies.reply(pairs, make).await
     }
 
     async fn put(
@@ -61,7 +63,9 @@ impl Kv for Handle {
         let request = convert::delete_range(request.into_inner());
         let reply = Handle::delete_range(&this, request).await?;
         let header = self.header(reply.revision);
-        Ok(Response::new(convert::delete_reply(reply, header)))
+        let pairs = reply.prev_kvs.len();
+        let make = move || convert::delete_reply(reply, header);
+        self.shared.large_replies.reply(pairs, make).await
     }
 
     async fn txn(
@@ -73,7 +77,9 @@ impl Kv for Handle {
         let request = convert::txn(request.into_inner(), max_ops).map_err(RpcError::from)?;
         let reply = Handle::txn(&this, request).await?;
         let header = self.header(reply.revision);
-        Ok(Response::new(convert::txn_reply(reply, header)))
+        let pairs = convert::pairs_of(&reply);
+        let make = move || convert::txn_reply(reply, header);
+        self.shared.large_replies.reply(pairs, make).await
     }
 
     async fn compact(

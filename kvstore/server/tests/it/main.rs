@@ -19,6 +19,7 @@ mod gateway;
 mod hostile;
 mod http;
 mod kv;
+mod large;
 mod lease;
 mod limits;
 mod lock;
