@@ -91,32 +91,16 @@ impl Cluster {
 
     /// Returns the CPU the server has used, in microseconds.
     pub(crate) fn cpu_us(&self) -> anyhow::Result<u64> {
-        let stat = self.proc_file("stat")?;
-        let after = stat.rsplit_once(')').context("no command in stat")?.1;
-        let mut fields = after.split_whitespace().skip(11);
-        let mut next =
-            || -> anyhow::Result<u64> { Ok(fields.next().context("a short stat line")?.parse()?) };
-        Ok((next()? + next()?) * 1_000_000 / TICKS_PER_SECOND)
+        cpu_us(self.pid()?)
     }
 
     /// Returns the server's resident memory in megabytes.
     pub(crate) fn rss_mb(&self) -> anyhow::Result<u64> {
-        let status = self.proc_file("status")?;
-        let line = status
-            .lines()
-            .find(|l| l.starts_with("VmRSS:"))
-            .context("no VmRSS")?;
-        let kb: u64 = line
-            .split_whitespace()
-            .nth(1)
-            .context("no number")?
-            .parse()?;
-        Ok(kb / 1024)
+        rss_mb(self.pid()?)
     }
 
-    fn proc_file(&self, name: &str) -> anyhow::Result<String> {
-        let pid = self.child.id().context("the cluster ended")?;
-        Ok(std::fs::read_to_string(format!("/proc/{pid}/{name}"))?)
+    fn pid(&self) -> anyhow::Result<u32> {
+        self.child.id().context("the cluster ended")
     }
 
     /// Ends the cluster and its pods.
@@ -128,4 +112,35 @@ impl Cluster {
             .context("does not end")??;
         Ok(())
     }
+}
+
+/// Returns the CPU a process has used, in microseconds.
+pub(crate) fn cpu_us(pid: u32) -> anyhow::Result<u64> {
+    let stat = proc_file(pid, "stat")?;
+    let after = stat.rsplit_once(')').context("no command in stat")?.1;
+    let mut fields = after.split_whitespace().skip(11);
+    let mut next =
+        || -> anyhow::Result<u64> { Ok(fields.next().context("a short stat line")?.parse()?) };
+    Ok((next()? + next()?) * 1_000_000 / TICKS_PER_SECOND)
+}
+
+/// Returns a process's resident memory in megabytes.
+pub(crate) fn rss_mb(pid: u32) -> anyhow::Result<u64> {
+    memory_mb(pid, "VmRSS:")
+}
+
+/// Returns a figure of a process's memory in megabytes.
+pub(crate) fn memory_mb(pid: u32, name: &str) -> anyhow::Result<u64> {
+    let status = proc_file(pid, "status")?;
+    let line = status
+        .lines()
+        .find(|line| line.starts_with(name))
+        .with_context(|| format!("no {name} in status"))?;
+    let number = line.split_whitespace().nth(1).context("no number")?;
+    let kb: u64 = number.parse()?;
+    Ok(kb / 1024)
+}
+
+fn proc_file(pid: u32, name: &str) -> anyhow::Result<String> {
+    Ok(std::fs::read_to_string(format!("/proc/{pid}/{name}"))?)
 }

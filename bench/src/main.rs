@@ -6,8 +6,11 @@
 //! ratios within one run.
 
 mod cluster;
+mod pause;
 mod report;
 mod scale;
+mod space;
+mod target;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -32,6 +35,10 @@ struct Args {
 enum Bench {
     /// From the scale request to that many pods Running, seen by a watch.
     Scale(scale::Args),
+    /// What puts wait for while the store compacts, defragments, hashes, lists.
+    Pause(pause::Args),
+    /// What a large store takes: memory, time to open, disk as keys change.
+    Space(space::Args),
 }
 
 fn main() -> ExitCode {
@@ -57,6 +64,8 @@ async fn run(args: Args) -> anyhow::Result<()> {
     };
     let report = match args.command {
         Bench::Scale(scale) => scale::run(&keelson, &scale).await?,
+        Bench::Pause(pause) => pause::run(&keelson, &pause).await?,
+        Bench::Space(space) => space::run(&keelson, &space).await?,
     };
     report.print()?;
     if let Some(path) = args.json {
