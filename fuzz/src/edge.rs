@@ -166,25 +166,16 @@ fn http_2(draw: &mut Draw<'_>) -> Vec<u8> {
             break;
         }
         match draw.byte() % 16 {
-            0..8 => {
+            0..11 => {
                 open(&mut said, draw, stream);
                 stream += 2;
             }
-            8 | 9 => {
+            11 | 12 => {
                 let message = message(draw);
                 let flags = draw.byte() % 2 * END_STREAM;
                 frame(&mut said, DATA, flags, other(draw, stream), &message);
             }
-            10 => frame(&mut said, RST_STREAM, 0, other(draw, stream), draw.bytes(4)),
-            11 => frame(&mut said, PING, draw.byte() % 2, 0, draw.bytes(8)),
-            12 => frame(
-                &mut said,
-                WINDOW_UPDATE,
-                0,
-                other(draw, stream),
-                draw.bytes(4),
-            ),
-            13 => frame(&mut said, SETTINGS, draw.byte() % 2, 0, draw.bytes(6)),
+            13 => control(&mut said, draw, stream),
             14 => {
                 let (kind, flags) = (draw.byte(), draw.byte());
                 let len = draw.below(40);
@@ -197,6 +188,19 @@ fn http_2(draw: &mut Draw<'_>) -> Vec<u8> {
         }
     }
     said
+}
+
+/// A frame about the connection or about a stream as a whole.
+fn control(said: &mut Vec<u8>, draw: &mut Draw<'_>, next: u32) {
+    match draw.byte() % 4 {
+        0 => frame(said, RST_STREAM, 0, other(draw, next), draw.bytes(4)),
+        1 => frame(said, PING, draw.byte() % 2, 0, draw.bytes(8)),
+        2 => {
+            let stream = other(draw, next);
+            frame(said, WINDOW_UPDATE, 0, stream, draw.bytes(4));
+        }
+        _ => frame(said, SETTINGS, draw.byte() % 2, 0, draw.bytes(6)),
+    }
 }
 
 /// A stream that was opened, mostly.
