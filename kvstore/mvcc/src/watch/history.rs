@@ -1,5 +1,7 @@
 //! The past of a range, for a watcher that starts there or fell behind.
 
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
 use std::ops::ControlFlow;
 
 use bytes::Bytes;
@@ -21,15 +23,9 @@ const PASSED_PER_EVENT: usize = 16;
 /// Bytes of blocks read that cost as much as an event.
 const BYTES_PER_EVENT: usize = 2 << 10;
 
-/// Keys that are looked up through the index at most. A larger range is read by
-/// walking the revisions.
-const KEYS_MAX: u64 = 2_000;
-
-/// Main revisions that one look through the index covers at most.
-const REVISIONS_MAX: i64 = 20_000;
-
-/// Changes it gathers at most; beyond it covers fewer revisions.
-const MARKS_MAX: usize = 1 << 14;
+/// How many keys one look may find through the index; a range with more of them
+/// is read revision by revision.
+const KEYS_MAX: usize = 1_000;
 
 /// Is a question about the past.
 pub(crate) struct Look<'a> {
@@ -70,33 +66,49 @@ impl Effort {
 
 impl StateMachine {
     /// Reads the events of a range in revision order. Few keys are looked up
-    /// through the index; for many the revisions are walked.
+    /// through the index; for many the revisions are walked. Neither way costs
+    /// more for a long past than for a short one.
     pub(crate) fn past(&self, look: &Look<'_>) -> Result<Past, BackendError> {
-        let revisions = (look.to - look.from + 1).clamp(0, REVISIONS_MAX) as u64;
-        let few = match look.span {
-            Span::One(_) => true,
-            Span::Many(..) => self.index.count(look.span) < KEYS_MAX.min(revisions / 4),
+        let revisions = usize::try_from(look.to - look.from + 1).unwrap_or(0);
+        let keys_max = match look.span {
+            Span::One(_) => 1,
+            Span::Many(..) => KEYS_MAX.min(revisions / 4),
         };
-        if few {
-            self.past_by_keys(look)
-        } else {
-            self.past_by_revisions(look)
+        match self.past_by_keys(look, keys_max)? {
+            Some(past) => Ok(past),
+            None => self.past_by_revisions(look),
         }
     }
 
-    fn past_by_keys(&self, look: &Look<'_>) -> Result<Past, BackendError> {
-        let (found, to) = self.marks(look);
+    /// Merges the changes of each key, which the index has in order; none if the
+    /// range has too many keys, deleted ones included.
+    fn past_by_keys(&self, look: &Look<'_>, keys_max: usize) -> Result<Option<Past>, BackendError> {
+        let mut keys = Vec::new();
+        let mut next = BinaryHeap::new();
+        for (at, (_, entry)) in self.index.walk(look.span).enumerate() {
+            if at == keys_max {
+                return Ok(None);
+            }
+            let mut marks = entry
+                .since(look.from)
+                .take_while(|m| m.main <= look.to)
+                .filter(|m| look.wants(m.tombstone));
+            if let Some(first) = marks.next() {
+                next.push(Reverse((first.rev(), keys.len())));
+                keys.push(marks);
+            }
+        }
         let mut effort = Effort {
-            passed: found.len(),
+            passed: keys.len(),
             ..Effort::default()
         };
         let mut past = Past {
             events: Vec::new(),
-            next: to + 1,
+            next: look.to + 1,
             effort: 0,
         };
         let mut bytes = 0;
-        for rev in found {
+        while let Some(Reverse((rev, at))) = next.pop() {
             let ended = past
                 .events
                 .last()
@@ -106,6 +118,7 @@ impl StateMachine {
                 past.next = rev.main;
                 break;
             }
+            next.extend(keys[at].next().map(|mark| Reverse((mark.rev(), at))));
             let read = self.values.records.block_to_read(rev);
             effort.bytes_read += read.map_or(0, |(_, bytes)| bytes);
             effort.events += 1;
@@ -114,32 +127,7 @@ impl StateMachine {
             past.events.push(self.event_at(rev, record));
         }
         past.effort = effort.total();
-        Ok(past)
-    }
-
-    /// Finds the changes of the keys of a range, in order, and says up to which
-    /// main revision.
-    fn marks(&self, look: &Look<'_>) -> (Vec<Rev>, i64) {
-        let mut to = look.to.min(look.from.saturating_add(REVISIONS_MAX - 1));
-        loop {
-            let in_reach = self.index.walk(look.span).flat_map(|(_, entry)| {
-                let marks = entry.since(look.from).take_while(move |m| m.main <= to);
-                marks
-                    .filter(move |m| look.wants(m.tombstone))
-                    .map(|m| m.rev())
-            });
-            // One revision is never split, however many changes it has.
-            let most = match to > look.from {
-                true => MARKS_MAX,
-                false => usize::MAX,
-            };
-            let mut found: Vec<Rev> = in_reach.take(most).collect();
-            if found.len() < most {
-                found.sort_unstable();
-                return (found, to);
-            }
-            to = look.from + (to - look.from) / 2;
-        }
+        Ok(Some(past))
     }
 
     fn past_by_revisions(&self, look: &Look<'_>) -> Result<Past, BackendError> {

@@ -364,3 +364,36 @@ fn a_watcher_of_other_keys_is_not_told() {
     hub.drop_stream(2);
     assert!(put(&mut world, &mut hub, "b", "").is_empty());
 }
+
+/// Few keys are looked up in the index and many are not; both ways tell all of
+/// it, piece by piece.
+#[test]
+fn a_long_past_is_told_in_pieces_however_many_keys_it_has() {
+    for keys in [3, 1_100] {
+        let mut world = World::new(tiny());
+        let mut hub = WatchHub::new(1);
+        for number in 0..1_200 {
+            put(&mut world, &mut hub, &format!("k{}", number % keys), "");
+        }
+        let watch = WatchCreate {
+            key: "k".into(),
+            range_end: "l".into(),
+            start_revision: 2,
+            ..WatchCreate::default()
+        };
+        hub.create(1, watch);
+        let mut told = Vec::new();
+        loop {
+            let polled = hub.poll(1, &world.machine, 100).unwrap();
+            let events = polled.replies.iter().flat_map(|r| &r.events);
+            let before = told.len();
+            told.extend(events.map(|e| e.kv.mod_revision));
+            assert!(told.len() - before <= 100, "more than was asked for");
+            if !polled.more {
+                break;
+            }
+        }
+        let all: Vec<i64> = (2..=world.machine.revision()).collect();
+        assert_eq!(told, all, "{keys} keys");
+    }
+}
