@@ -1,5 +1,5 @@
 //! The disk of one member fills up: the others go on, and it comes back when
-//! there is room again.
+//! there is room again. Where nobody could go on, writes are refused before.
 
 use std::time::Duration;
 
@@ -62,4 +62,57 @@ fn stops_one_member_only() {
     cluster.await_healthy();
     load.write_more(WRITERS.writers * 10);
     eprintln!("{}", load.finish().check(&cluster));
+}
+
+#[test]
+fn closes_the_store_before_nobody_could_go_on() {
+    let target = target!();
+    if matches!(target, Target::Etcd(_)) {
+        eprintln!("cannot run: etcd does not watch its disk");
+        return;
+    }
+    let _alone = alone();
+    let Some(disk) = SmallDisk::mount() else {
+        return;
+    };
+    let mut cluster = Cluster::planned(target, None, &[]);
+    let only = cluster.plan();
+    cluster.members[only].data = disk.path().join("data");
+    cluster.start_all();
+    let client = cluster.members[only].client.clone();
+    let patience = Duration::from_secs(2);
+    let put = |key: &str| runtime().block_on(client.put(key, "value", patience));
+    put("before").unwrap();
+
+    disk.fill_but(16 << 20);
+    let refused = until("writes to be refused", || match put("meanwhile") {
+        Ok(revision) => Err(format!("it was put at {revision}")),
+        Err(refused) => Ok(refused),
+    });
+    assert_eq!(
+        (refused.code(), refused.message()),
+        (
+            tonic::Code::ResourceExhausted,
+            "etcdserver: mvcc: database space exceeded"
+        )
+    );
+    let read = runtime().block_on(client.get("before", false, patience));
+    assert!(read.unwrap().is_some(), "reads go on");
+    let deleted = cluster.etcdctl(&[only], "del before").unwrap();
+    assert_eq!(deleted.trim(), "1", "what gives room back goes on");
+    // While there is no room, the alarm is soon back.
+    cluster.etcdctl(&[only], "alarm disarm").unwrap();
+    until("the alarm to be raised again", || {
+        match cluster.etcdctl(&[only], "alarm list") {
+            Ok(list) if list.contains("NOSPACE") => Ok(()),
+            other => Err(format!("{other:?}")),
+        }
+    });
+
+    disk.free();
+    until("the store to be open again", || {
+        cluster.etcdctl(&[only], "alarm disarm")?;
+        put("after").map_err(|refused| refused.to_string())
+    });
+    assert!(cluster.members[only].program().ended().is_none());
 }

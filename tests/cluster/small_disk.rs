@@ -56,10 +56,23 @@ impl SmallDisk {
 
     /// Takes all the room there is.
     pub(crate) fn fill(&self) {
+        self.fill_but(LEFT_BYTES);
+    }
+
+    /// Takes all the room but this much.
+    pub(crate) fn fill_but(&self, left: u64) {
         let file = File::create(self.ballast()).unwrap();
         let mut step = BYTES;
         let mut taken = 0;
-        while step >= LEFT_BYTES {
+        let free = || {
+            let found = rustix::fs::statvfs(&self.path()).unwrap();
+            found.f_bavail * found.f_frsize
+        };
+        loop {
+            step = step.min(free().saturating_sub(left));
+            if step < LEFT_BYTES {
+                break;
+            }
             let flags = rustix::fs::FallocateFlags::empty();
             match rustix::fs::fallocate(&file, flags, taken, step) {
                 Ok(()) => taken += step,

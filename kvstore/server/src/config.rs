@@ -236,6 +236,10 @@ pub struct Config {
     pub extensive_metrics: bool,
     /// Above this size of the store, writes are refused.
     pub quota_backend_bytes: u64,
+    /// How much room the disk is to have: with less, and no quorum of members with
+    /// more, the store is closed for writes. None is an eighth of the file system, 256 MiB
+    /// at most; zero is never.
+    pub disk_reserve_bytes: Option<u64>,
     /// Largest request.
     pub max_request_bytes: usize,
     /// Most operations in one transaction.
@@ -308,6 +312,7 @@ impl Config {
             host_whitelist: vec!["*".to_owned()],
             extensive_metrics: false,
             quota_backend_bytes: QUOTA_BACKEND_BYTES,
+            disk_reserve_bytes: None,
             max_request_bytes: REQUEST_BYTES_MAX,
             max_txn_ops: TXN_OPS_MAX,
             auth_token: AuthToken::Simple,

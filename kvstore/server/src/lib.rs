@@ -47,6 +47,7 @@ mod peers;
 mod police;
 mod range_stream;
 mod ready;
+mod room;
 mod rpc_error;
 mod server;
 mod shared;

@@ -318,7 +318,6 @@ impl Peers {
     }
 
     /// Asks a peer how it does.
-    #[cfg(test)]
     pub(crate) async fn status(&self, to: u64) -> Result<pb::StatusReply, Status> {
         let mut call = self.inner.call(to, pb::StatusRequest {})?;
         call.over.wait(call.client.status(call.request)).await

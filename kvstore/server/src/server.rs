@@ -14,7 +14,7 @@ use crate::{
     handle::Handle,
     listen::Door,
     open::Open,
-    ready,
+    ready, room,
 };
 
 /// Starts members.
@@ -200,7 +200,10 @@ async fn serve(
     // Members and those who watch over them are heard from the start, clients once
     // there is something to say (etcd: ReadyNotify).
     let mut edges: Vec<_> = others.into_iter().map(serve).collect();
-    let watching = tokio::spawn(corruption::watch(handle.clone()));
+    let watching = [
+        tokio::spawn(corruption::watch(handle.clone())),
+        tokio::spawn(room::watch(handle.clone())),
+    ];
     let is_ready = tokio::select! {
         is_ready = ready::wait(&handle) => is_ready,
         // Whoever started the member does not wait for it any more.
@@ -225,7 +228,7 @@ async fn serve(
         }
     }
     shared.stop.cancelled().await;
-    watching.abort();
+    watching.iter().for_each(tokio::task::JoinHandle::abort);
     // Calls under way fail now, so that their connections end.
     let core = shared.remove();
     let _panicked = futures::future::join_all(edges).await;

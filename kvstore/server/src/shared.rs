@@ -58,6 +58,8 @@ pub(crate) struct Shared {
     pub(crate) applied: watch::Sender<u64>,
     /// Whether this member only learns.
     learner: AtomicBool,
+    /// Whether the disk is nearly full.
+    low_on_disk: AtomicBool,
     /// Who leads, and since when nobody has.
     pub(crate) leadership: Leadership,
     pub(crate) stop: CancellationToken,
@@ -107,6 +109,7 @@ impl Shared {
             term: AtomicU64::new(0),
             applied: watch::Sender::new(0),
             learner: AtomicBool::new(false),
+            low_on_disk: AtomicBool::new(false),
             stop: CancellationToken::new(),
             removed: AtomicBool::new(false),
             write_back_at_end: AtomicBool::new(false),
@@ -144,6 +147,16 @@ impl Shared {
     /// Says whether this member only learns, and does not vote.
     pub(crate) fn is_learner(&self) -> bool {
         self.learner.load(Ordering::Relaxed)
+    }
+
+    /// Says whether the disk is nearly full.
+    pub(crate) fn is_low_on_disk(&self) -> bool {
+        self.low_on_disk.load(Ordering::Relaxed)
+    }
+
+    /// Notes whether the disk is nearly full; returns what was known before.
+    pub(crate) fn note_room(&self, low: bool) -> bool {
+        self.low_on_disk.swap(low, Ordering::Relaxed)
     }
 
     /// Notes what everybody may look at without the lock, after a turn.

@@ -160,6 +160,7 @@ impl Sink for Inlet {
             revision: status.revision,
             learner: self.shared.is_learner(),
             uptime_millis: u64::try_from(uptime).unwrap_or(u64::MAX),
+            low_on_disk: self.shared.is_low_on_disk(),
         })
     }
 }

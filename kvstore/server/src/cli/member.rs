@@ -104,6 +104,12 @@ pub(super) const FLAGS: &[Flag] = &[
         "Size of the store above which it raises an alarm and refuses writes; 0 for 2 GiB, negative for no limit.",
     ),
     Flag::new(
+        "disk-reserve-bytes",
+        Kind::Number,
+        "-1",
+        "Room on disk below which it raises an alarm and refuses writes, unless a quorum of members has more; 0 for never, negative for an eighth of the disk and 256 MiB at most.",
+    ),
+    Flag::new(
         "backend-bbolt-freelist-type",
         Kind::Text,
         "map",
@@ -258,6 +264,7 @@ fn limits(values: &Values, config: &mut Config, notes: &mut Vec<String>) {
         0 => QUOTA_BACKEND_BYTES,
         bytes => u64::try_from(bytes).unwrap_or(u64::MAX),
     };
+    config.disk_reserve_bytes = u64::try_from(values.number("disk-reserve-bytes")).ok();
     if config.max_request_bytes > REQUEST_BYTES_RECOMMENDED {
         notes.push(format!(
             "--max-request-bytes={} exceeds the recommended {REQUEST_BYTES_RECOMMENDED}",

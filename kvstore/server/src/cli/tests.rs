@@ -325,6 +325,8 @@ fn quota_may_be_off() {
         u64::MAX
     );
     assert_eq!(config(&["--quota-backend-bytes=9"]).quota_backend_bytes, 9);
+    let of = |b| config(&[&format!("--disk-reserve-bytes={b}")]).disk_reserve_bytes;
+    assert_eq!((of(-1), of(0)), (None, Some(0)));
     let plan = plan_of(&["--quota-backend-bytes=10737418240"], &[]);
     assert!(
         plan.notes
