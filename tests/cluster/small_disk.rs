@@ -65,7 +65,7 @@ impl SmallDisk {
         let mut step = BYTES;
         let mut taken = 0;
         let free = || {
-            let found = rustix::fs::statvfs(&self.path()).unwrap();
+            let found = rustix::fs::statvfs(self.path()).unwrap();
             found.f_bavail * found.f_frsize
         };
         loop {

@@ -16,7 +16,12 @@ use crate::{
 /// gets the next number.
 ///
 /// 1: the rows are in `db`. 2: `ROWS` says where they are, and a log may begin anew.
-pub const FORMAT: u32 = 2;
+/// 3: large rows are in segments beside the engine. What is of an older format is
+/// taken over as it is.
+pub const FORMAT: u32 = 3;
+
+/// The first format with a `ROWS` file.
+const FORMAT_WITH_POINTER: u32 = 2;
 
 const VERSION_FILE: &str = "VERSION";
 const LOCK_FILE: &str = "LOCK";
@@ -65,7 +70,7 @@ impl DataDir {
         let home = RowsHome::real(path);
         let rows = match home.pointer()? {
             Some(rows) => rows,
-            None if format == Some(FORMAT) => {
+            None if format >= Some(FORMAT_WITH_POINTER) => {
                 return Err(DiskError::NotOurs {
                     dir: path.to_owned(),
                     reason: "its ROWS file is missing".to_owned(),

@@ -34,7 +34,7 @@ const CLOSING_MAX: Duration = Duration::from_secs(2);
 const CLOSING_PAUSE: Duration = Duration::from_millis(5);
 
 /// Begins the engine's key of the place of a large row; mvcc has no such row. A
-/// large row under its own key is of format 1, and moves when it is replaced.
+/// large row under its own key is of format 1 or 2, and moves when it is replaced.
 const PLACE_PREFIX: u8 = b'>';
 
 /// Where the heap is, in the directory of the rows.
@@ -171,9 +171,12 @@ impl Rows {
         moved: Vec<(Bytes, Option<Place>)>,
     ) -> Result<(), DiskError> {
         self.heap.sync()?;
+        // Readers look into the heap first, so no row is ever in neither.
+        let (come, gone) = moved.into_iter().partition(|(_, place)| place.is_some());
+        self.heap.settle(come);
         let accepted = self.db.apply_batch(rows);
         accepted.map_err(|error| failed(&self.path, &error))?;
-        self.heap.settle(moved);
+        self.heap.settle(gone);
         Ok(())
     }
 
@@ -254,7 +257,10 @@ impl Backend for Rows {
             while let Some(before) = large.take_if(|large| large.as_ref() < key.as_ref()) {
                 large = self.visit_large(before, to, visit)?;
             }
-            visit(Bytes::copy_from_slice(&key), Bytes::copy_from_slice(&value))?;
+            // One that is on its way into the heap, or out of it, counts once.
+            if large.as_deref() != Some(&*key) {
+                visit(Bytes::copy_from_slice(&key), Bytes::copy_from_slice(&value))?;
+            }
         }
         while let Some(last) = large {
             large = self.visit_large(last, to, visit)?;
