@@ -119,14 +119,14 @@ fn a_newer_format_is_not_touched() {
     let folder = tempfile::tempdir().unwrap();
     let data = used_data_dir(folder.path());
     let version = data.join("store/VERSION");
-    let newer = fs::read_to_string(&version).unwrap().replace('3', "999");
+    let newer = fs::read_to_string(&version).unwrap().replace('4', "999");
     fs::write(&version, newer).unwrap();
     let (segment, _) = last_segment(&data);
     let before = fs::read(&segment).unwrap();
     let got = up(folder.path(), &data);
     assert_eq!(got.code, Some(1), "{}", got.said);
     assert!(
-        got.said.contains("999") && got.said.contains("knows 3"),
+        got.said.contains("999") && got.said.contains("knows 4"),
         "{}",
         got.said
     );

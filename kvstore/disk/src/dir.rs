@@ -16,9 +16,9 @@ use crate::{
 /// gets the next number.
 ///
 /// 1: the rows are in `db`. 2: `ROWS` says where they are, and a log may begin anew.
-/// 3: large rows are in segments beside the engine. What is of an older format is
-/// taken over as it is.
-pub const FORMAT: u32 = 3;
+/// 4: large rows are in segments beside the engine. What is of an older format is
+/// taken over as it is. There is no 3: one flipped bit of that digit is a 1 or a 2.
+pub const FORMAT: u32 = 4;
 
 /// The first format with a `ROWS` file.
 const FORMAT_WITH_POINTER: u32 = 2;
