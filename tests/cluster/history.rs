@@ -15,6 +15,8 @@ use crate::members::Cluster;
 /// A write and what its client was told.
 #[derive(Clone, Debug)]
 pub(crate) struct Write {
+    /// The place of the member that was asked.
+    pub(crate) member: usize,
     pub(crate) key: String,
     pub(crate) value: String,
     pub(crate) started: Instant,

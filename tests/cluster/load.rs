@@ -120,13 +120,14 @@ impl Load {
         });
     }
 
-    /// Returns the latencies of the acknowledged writes asked for in a span.
-    pub(crate) fn latencies(&self, from: Instant, to: Instant) -> Vec<Duration> {
+    /// Returns the latencies of the acknowledged writes that a member was asked for in
+    /// a span.
+    pub(crate) fn latencies(&self, member: usize, from: Instant, to: Instant) -> Vec<Duration> {
         let ledger = self.ledger.lock().unwrap();
         let within = ledger
             .writes
             .iter()
-            .filter(|w| w.started >= from && w.ended <= to);
+            .filter(|w| w.member == member && w.started >= from && w.ended <= to);
         let mut took: Vec<Duration> = within
             .filter(|w| w.told.is_ok())
             .map(|w| w.ended - w.started)
@@ -198,7 +199,7 @@ impl Writer {
             }
             // Nothing is written twice.
             let value = format!("{}{key} {number}", ".".repeat(self.shape.padding));
-            let write = put(&self.member(at), &key, value, WRITE_PATIENCE).await;
+            let write = put(self.member(at), &key, value, WRITE_PATIENCE).await;
             let told = write.told.clone();
             self.ledger.lock().unwrap().writes.push(write);
             match told {
@@ -218,16 +219,18 @@ impl Writer {
         }
     }
 
-    fn member(&self, at: usize) -> Client {
+    /// Chooses a member: its place, and the way to it.
+    fn member(&self, at: usize) -> (usize, Client) {
         let members = self.members.read().unwrap();
-        members[at % members.len()].clone()
+        let place = at % members.len();
+        (place, members[place].clone())
     }
 
     /// Reads the key, which must not be older than the last acknowledged write.
     /// (It may be another than the last value: one that was given up can still
     /// be carried out later.)
     async fn read(&self, at: usize, key: &str, newest: i64) {
-        let found = self.member(at).get(key, false, WRITE_PATIENCE).await;
+        let found = self.member(at).1.get(key, false, WRITE_PATIENCE).await;
         let Ok(found) = found else { return };
         let mut ledger = self.ledger.lock().unwrap();
         if found.as_ref().map_or(0, |(_, revision)| *revision) < newest {
@@ -238,10 +241,16 @@ impl Writer {
     }
 }
 
-async fn put(client: &Client, key: &str, value: String, patience: Duration) -> Write {
+async fn put(
+    (member, client): (usize, Client),
+    key: &str,
+    value: String,
+    patience: Duration,
+) -> Write {
     let started = Instant::now();
     let told = client.put(key, &value, patience).await;
     Write {
+        member,
         key: key.to_owned(),
         value,
         started,
@@ -260,12 +269,12 @@ async fn probe(members: Members, stop: Arc<AtomicBool>, ledger: Arc<Mutex<Ledger
             break;
         }
         let clients = members.read().unwrap().clone();
-        for (at, client) in clients.into_iter().enumerate() {
+        for member in clients.into_iter().enumerate() {
             let ledger = ledger.clone();
             asked.spawn(async move {
-                let key = format!("probe/{at}");
+                let key = format!("probe/{}", member.0);
                 let value = format!("{key} {number}");
-                let write = put(&client, &key, value, PROBE_PATIENCE).await;
+                let write = put(member, &key, value, PROBE_PATIENCE).await;
                 ledger.lock().unwrap().writes.push(write);
             });
         }
