@@ -25,6 +25,7 @@ mod leader_lost;
 mod load;
 mod members;
 mod membership;
+mod memory;
 mod net;
 mod small_disk;
 mod target;

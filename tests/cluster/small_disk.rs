@@ -83,9 +83,25 @@ impl SmallDisk {
         eprintln!("filled with {} MiB of nothing", taken >> 20);
     }
 
+    /// Lets nothing be written until what is returned is dropped: whoever writes waits.
+    pub(crate) fn freeze(&self) -> Frozen {
+        let mount = self.path();
+        run("fsfreeze", &["--freeze"], &[&mount]).unwrap();
+        Frozen(mount)
+    }
+
     /// Gives it back.
     pub(crate) fn free(&self) {
         fs::remove_file(self.ballast()).unwrap();
+    }
+}
+
+/// A file system that nothing can be written to.
+pub(crate) struct Frozen(PathBuf);
+
+impl Drop for Frozen {
+    fn drop(&mut self) {
+        run("fsfreeze", &["--unfreeze"], &[&self.0]).unwrap();
     }
 }
 
