@@ -337,3 +337,25 @@ fn an_entry_of_no_known_change_is_refused() {
     assert!(decode_change(&entry(1, b"\x01xxxxxxxx")).is_err());
     assert_eq!(decode_change(&bad(b"")).unwrap().change, None);
 }
+
+/// Votes are split often where a message takes a good part of a tick.
+#[test]
+fn a_leader_that_is_lost_is_replaced_within_two_election_timeouts() {
+    const SEEDS: u64 = 200;
+    let timeout = 10 * u64::try_from(config(1, &[1]).election_ticks).unwrap();
+    let mut took = Vec::new();
+    for seed in 0..SEEDS {
+        let mut net = Network::new(seed, &[1, 2, 3]);
+        net.until("a leader", |net| net.leader().is_some());
+        net.run(50 + seed % 10);
+        let lost = net.leader().unwrap();
+        net.crash(lost);
+        let from = net.now;
+        net.until("another leader", |net| net.leader().is_some());
+        took.push(net.now - from);
+    }
+    took.sort_unstable();
+    let (median, most) = (took[took.len() / 2], took[took.len() - 1]);
+    assert!(median < timeout * 13 / 10, "{median} of {timeout}");
+    assert!(most < 2 * timeout, "{most} of {timeout}: {took:?}");
+}
