@@ -85,6 +85,7 @@ const CRATES: &[Crate] = &[
         "kubelet/agent",
         &["meta", "client", "kubelet-core"],
     ),
+    pure("checkers", "jepsen/checkers", &[]),
 ];
 
 /// Words a pure crate's sources may not contain, with what to do instead.

@@ -1,0 +1,8 @@
+//! Judges what clients of a store were told.
+//!
+//! A run of any harness leaves a [`history::History`]: what each client asked,
+//! when, and what came back. Nothing here runs, waits or looks at a clock; a
+//! checker is a function from a history to a verdict, and so each of them is
+//! tested with histories known to be wrong, which it must refuse by name.
+
+pub mod history;
