@@ -6,3 +6,4 @@
 //! tested with histories known to be wrong, which it must refuse by name.
 
 pub mod history;
+pub mod model;
