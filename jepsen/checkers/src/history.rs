@@ -11,6 +11,7 @@ mod jsonl;
 mod lines;
 mod op;
 mod seen;
+mod show;
 
 pub use blob::Blob;
 pub use build::*;

@@ -5,5 +5,10 @@
 //! checker is a function from a history to a verdict, and so each of them is
 //! tested with histories known to be wrong, which it must refuse by name.
 
+pub mod generate;
 pub mod history;
+pub mod log;
 pub mod model;
+pub mod verdict;
+pub mod wgl;
+pub mod witness;

@@ -145,6 +145,53 @@ impl Store {
         Ok(Reply { revision, body })
     }
 
+    /// Takes back what was just applied.
+    pub fn undo(&mut self, events: &[Event]) {
+        for event in events.iter().rev() {
+            let key = &event.kv.key;
+            let now = self.live.remove(key);
+            self.detach(now.as_ref());
+            if let Some(before) = &event.prev {
+                self.live.insert(key.clone(), (**before).clone());
+                if let Some(lease) = self.leases.get_mut(&before.lease) {
+                    lease.keys.insert(key.clone());
+                }
+            }
+            if let Some(versions) = self.past.get_mut(key) {
+                versions.pop();
+            }
+        }
+        if !events.is_empty() {
+            self.revision -= 1;
+        }
+    }
+
+    /// Takes changes as they are, whatever asked for them, as the next revision.
+    pub fn follow(&mut self, events: &[Event]) {
+        let mut turn = Turn {
+            main: self.revision + 1,
+            events: Vec::new(),
+        };
+        for event in events {
+            if event.delete {
+                self.remove(&event.kv.key, &mut turn);
+            } else {
+                self.store(event.kv.clone(), &mut turn);
+            }
+        }
+        self.revision = turn.main;
+    }
+
+    /// Makes a lease exist, as something not in the history did.
+    pub fn ensure_lease(&mut self, id: LeaseId, ttl: i64) {
+        self.leases.entry(id).or_default().ttl = ttl;
+    }
+
+    /// Makes a lease that has no keys end, as time does.
+    pub fn end_lease(&mut self, id: LeaseId) {
+        self.leases.remove(&id);
+    }
+
     /// Reads, where `now` is the revision that a read of no revision sees.
     fn range(&self, range: &Range, now: i64) -> Result<Body, Refusal> {
         self.check_range(range, now)?;
@@ -227,9 +274,7 @@ impl Store {
     /// Stores a pair, notes the event and returns what was there.
     fn store(&mut self, kv: Kv, turn: &mut Turn) -> Option<Box<Kv>> {
         let (key, old) = (kv.key.clone(), self.live.insert(kv.key.clone(), kv.clone()));
-        if old.as_ref().is_some_and(|old| old.lease != kv.lease) {
-            self.detach(old.as_ref());
-        }
+        self.detach(old.as_ref());
         if let Some(lease) = self.leases.get_mut(&kv.lease) {
             lease.keys.insert(key.clone());
         }
