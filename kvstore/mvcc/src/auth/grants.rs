@@ -75,19 +75,20 @@ impl Spans {
     /// `range_end` as requests have it.
     pub(super) fn cover(&self, key: &[u8], range_end: &[u8]) -> bool {
         let after = self.0.partition_point(|(begin, _)| begin.as_ref() <= key);
-        let Some((begin, end)) = after.checked_sub(1).map(|at| &self.0[at]) else {
+        let Some((_, end)) = after.checked_sub(1).map(|at| &self.0[at]) else {
             return false;
         };
         let Some(end) = end else {
             // It begins at or before the key and never ends.
-            return range_end.is_empty() || range_end == [0] || begin.as_ref() < range_end;
+            return true;
         };
         let holds_key = key < end.as_ref();
         match range_end {
             [] => holds_key,
             [0] => false,
-            // An end before its key asks for nothing, but not outside of the span.
-            _ => holds_key && begin.as_ref() <= range_end && range_end <= end.as_ref(),
+            // An end before the key asks for nothing; who may read the key may ask it
+            // (etcd: Contains looks at where the two begin, and at the ends).
+            _ => holds_key && range_end <= end.as_ref(),
         }
     }
 }
@@ -134,6 +135,9 @@ mod tests {
             "nothing is asked for, within the span"
         );
         assert!(!single.cover(b"b", b"b"));
+        assert!(single.cover(b"a", b"\0a"), "nor here");
+        assert!(spans(&[read("b", "\0")]).cover(b"c", b"a"));
+        assert!(!spans(&[read("b", "\0")]).cover(b"a", b"a"));
         assert!(!single.cover(b"a", b"\0"));
         assert!(!single.cover(b"a", b"b"));
         assert!(!spans(&[read("a", "\u{7f}")]).cover(b"a", b"\0"));
