@@ -7,9 +7,11 @@
 
 mod cluster;
 mod pause;
+mod plot;
 mod report;
 mod scale;
 mod space;
+mod store;
 mod target;
 
 use std::path::PathBuf;
@@ -37,6 +39,8 @@ enum Bench {
     Scale(scale::Args),
     /// What puts wait for while the store compacts, defragments, hashes, lists.
     Pause(pause::Args),
+    /// Puts, reads, leases, watches and starts, next to a real etcd.
+    Store(store::Args),
     /// What a large store takes: memory, time to open, disk as keys change.
     Space(space::Args),
 }
@@ -65,6 +69,7 @@ async fn run(args: Args) -> anyhow::Result<()> {
     let report = match args.command {
         Bench::Scale(scale) => scale::run(&keelson, &scale).await?,
         Bench::Pause(pause) => pause::run(&keelson, &pause).await?,
+        Bench::Store(store) => store::run(&keelson, &store).await?,
         Bench::Space(space) => space::run(&keelson, &space).await?,
     };
     report.print()?;

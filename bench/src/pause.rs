@@ -81,7 +81,7 @@ async fn measure(mut target: Target, args: &Args, report: &mut Report) -> anyhow
         };
         let mut run = Run::of(job.name().to_owned(), &latencies);
         run.target.clone_from(&target.name);
-        run.server_cpu_us_per_op = (target.cpu_us()? - cpu) / latencies.len().max(1);
+        run.server_cpu_us_per_op = (target.cpu_us()? - cpu) as f64 / latencies.len().max(1) as f64;
         run.server_rss_mb = target.rss_mb()?;
         report.runs.push(run);
         if job == Job::Defragment {
@@ -204,6 +204,8 @@ fn ratios(ours: &[Run], theirs: &[Run]) -> Vec<Ratio> {
             case: ours.case.clone(),
             metric: metric.to_owned(),
             ours_over_peer: ours_us as f64 / theirs_us.max(1) as f64,
+            margin: None,
+            held: None,
         }));
     }
     ratios

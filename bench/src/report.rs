@@ -14,15 +14,55 @@ pub(crate) struct Run {
     pub(crate) target: String,
     /// How many measurements the percentiles are of.
     pub(crate) samples: u64,
+    /// Zero where the rate was given.
+    pub(crate) ops_per_s: f64,
     pub(crate) p50_us: u64,
     pub(crate) p99_us: u64,
+    pub(crate) p999_us: u64,
     pub(crate) max_us: u64,
     /// How many took longer than a tenth of a second.
     pub(crate) over_100ms: u64,
     /// CPU the server used for each operation (a pod brought up and taken down
     /// again, a put with all that went on beside it), its children left out.
-    pub(crate) server_cpu_us_per_op: u64,
+    pub(crate) server_cpu_us_per_op: f64,
     pub(crate) server_rss_mb: u64,
+    /// How often the log and the rows were synced for each operation.
+    pub(crate) syncs_per_op: f64,
+    /// By how much the files grew for each operation.
+    pub(crate) disk_bytes_per_op: f64,
+}
+
+/// A figure that is compared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Metric {
+    OpsPerSecond,
+    P50,
+    P99,
+    CpuPerOp,
+    Rss,
+}
+
+impl Metric {
+    /// Returns what it is called in JSON.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::OpsPerSecond => "ops_per_s",
+            Self::P50 => "p50_us",
+            Self::P99 => "p99_us",
+            Self::CpuPerOp => "server_cpu_us_per_op",
+            Self::Rss => "server_rss_mb",
+        }
+    }
+
+    pub(crate) fn of(self, run: &Run) -> f64 {
+        match self {
+            Self::OpsPerSecond => run.ops_per_s,
+            Self::P50 => run.p50_us as f64,
+            Self::P99 => run.p99_us as f64,
+            Self::CpuPerOp => run.server_cpu_us_per_op,
+            Self::Rss => run.server_rss_mb as f64,
+        }
+    }
 }
 
 impl Run {
@@ -32,12 +72,16 @@ impl Run {
             case,
             target: "keelson".to_owned(),
             samples: latencies.len(),
+            ops_per_s: 0.0,
             p50_us: latencies.value_at_quantile(0.50),
             p99_us: latencies.value_at_quantile(0.99),
+            p999_us: latencies.value_at_quantile(0.999),
             max_us: latencies.max(),
             over_100ms: latencies.len() - latencies.count_between(0, 100_000),
-            server_cpu_us_per_op: 0,
+            server_cpu_us_per_op: 0.0,
             server_rss_mb: 0,
+            syncs_per_op: 0.0,
+            disk_bytes_per_op: 0.0,
         }
     }
 }
@@ -69,6 +113,10 @@ pub(crate) struct Ratio {
     pub(crate) case: String,
     pub(crate) metric: String,
     pub(crate) ours_over_peer: f64,
+    /// What it should be at most or at least.
+    pub(crate) margin: Option<f64>,
+    /// Whether it is.
+    pub(crate) held: Option<bool>,
 }
 
 impl Report {
@@ -77,38 +125,53 @@ impl Report {
         if !self.sizes.is_empty() {
             return self.print_sizes(&mut out);
         }
+        let width = self.runs.iter().map(|run| run.case.len()).max();
+        let width = width.unwrap_or(0).max("case".len());
         writeln!(
             out,
-            "{:<8} {:<12} {:>8} {:>10} {:>10} {:>10} {:>9} {:>12} {:>8}",
+            "{:<8} {:<width$} {:>9} {:>9} {:>8} {:>8} {:>8} {:>8} {:>8} {:>10} {:>7} {:>8} {:>8}",
             "target",
             "case",
             "samples",
+            "op/s",
             "p50 ms",
             "p99 ms",
+            "p999 ms",
             "max ms",
             ">100 ms",
             "cpu µs/op",
-            "rss MB"
+            "rss MB",
+            "syncs/op",
+            "disk B/op"
         )?;
         for r in &self.runs {
             writeln!(
                 out,
-                "{:<8} {:<12} {:>8} {:>10} {:>10} {:>10} {:>9} {:>12} {:>8}",
+                "{:<8} {:<width$} {:>9} {:>9.0} {:>8} {:>8} {:>8} {:>8} {:>8} {:>10.1} {:>7} {:>8.3} {:>8.0}",
                 r.target,
                 r.case,
                 r.samples,
+                r.ops_per_s,
                 millis(r.p50_us),
                 millis(r.p99_us),
+                millis(r.p999_us),
                 millis(r.max_us),
                 r.over_100ms,
                 r.server_cpu_us_per_op,
-                r.server_rss_mb
+                r.server_rss_mb,
+                r.syncs_per_op,
+                r.disk_bytes_per_op
             )?;
         }
         for ratio in &self.ratios {
+            let verdict = match (ratio.margin, ratio.held) {
+                (Some(margin), Some(true)) => format!(", within {margin}"),
+                (Some(margin), Some(false)) => format!(", NOT within {margin}"),
+                _ => String::new(),
+            };
             writeln!(
                 out,
-                "{} {}: {:.2} of the peer's",
+                "{} {}: {:.2} of the peer's{verdict}",
                 ratio.case, ratio.metric, ratio.ours_over_peer
             )?;
         }
@@ -139,7 +202,7 @@ impl Report {
 }
 
 fn millis(us: u64) -> String {
-    format!("{}.{}", us / 1000, us % 1000 / 100)
+    format!("{}.{:02}", us / 1000, us % 1000 / 10)
 }
 
 /// Writes a line to standard error; there is nobody to tell if that fails.

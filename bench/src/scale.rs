@@ -58,7 +58,8 @@ pub(crate) async fn run(keelson: &Path, args: &Args) -> anyhow::Result<Report> {
         }
         let brought_up = args.rounds * pods as u64;
         let mut run = Run::of(format!("scale-{pods}"), &latencies);
-        run.server_cpu_us_per_op = (cluster.cpu_us()? - cpu_before) / brought_up.max(1);
+        run.server_cpu_us_per_op =
+            (cluster.cpu_us()? - cpu_before) as f64 / brought_up.max(1) as f64;
         run.server_rss_mb = cluster.rss_mb()?;
         report.runs.push(run);
     }

@@ -1,12 +1,13 @@
-//! One member of a store, ours or a peer's, in a folder of its own.
+//! A store, ours or a peer's, in a folder of its own: one member or several.
 
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
-use proto::etcdserverpb::{self as pb, kv_client::KvClient};
+use proto::etcdserverpb::{self as pb, kv_client::KvClient, maintenance_client::MaintenanceClient};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::process::{Child, Command};
 use tonic::transport::Channel;
 
@@ -14,6 +15,9 @@ use crate::cluster;
 
 /// How long a member may take to come up or go down.
 const PATIENCE: Duration = Duration::from_secs(180);
+
+/// How often a member that comes up is asked whether it has.
+const PAUSE: Duration = Duration::from_millis(2);
 
 /// What may be stored: more than any run writes.
 const QUOTA_BYTES: u64 = 8 << 30;
@@ -23,7 +27,15 @@ pub(crate) struct Target {
     program: PathBuf,
     arguments: Vec<String>,
     folder: tempfile::TempDir,
+    members: Vec<Member>,
+    /// The place of the member that led when all had come up.
+    leader: usize,
+}
+
+#[derive(Default)]
+struct Member {
     port: u16,
+    peer_port: u16,
     child: Option<Child>,
 }
 
@@ -44,35 +56,72 @@ impl Target {
             program: program.to_owned(),
             arguments,
             folder: tempfile::tempdir()?,
-            port: 0,
-            child: None,
+            members: vec![Member::default()],
+            leader: 0,
         })
     }
 
-    pub(crate) fn url(&self) -> String {
-        format!("http://127.0.0.1:{}", self.port)
+    /// Lets it have so many members.
+    pub(crate) fn with_members(mut self, count: usize) -> Self {
+        self.members.resize_with(count, Member::default);
+        self
     }
 
-    /// Starts the member and waits until it answers.
+    /// Returns where the leader serves clients.
+    pub(crate) fn url(&self) -> String {
+        self.url_of(self.leader)
+    }
+
+    fn url_of(&self, at: usize) -> String {
+        format!("http://127.0.0.1:{}", self.members[at].port)
+    }
+
+    fn data(&self, at: usize) -> PathBuf {
+        self.folder.path().join(format!("data-{at}"))
+    }
+
+    /// Starts all members and waits until each answers.
     pub(crate) async fn start(&mut self) -> anyhow::Result<()> {
         // The ports were free a moment ago, which is all that can be known.
-        let free = [
-            TcpListener::bind("127.0.0.1:0")?,
-            TcpListener::bind("127.0.0.1:0")?,
-        ];
-        self.port = free[0].local_addr()?.port();
-        let peers = format!("http://127.0.0.1:{}", free[1].local_addr()?.port());
-        drop(free);
-        let log = std::fs::File::create(self.folder.path().join("log"))?;
+        let mut held = Vec::new();
+        for member in &mut self.members {
+            for port in [&mut member.port, &mut member.peer_port] {
+                let free = TcpListener::bind("127.0.0.1:0")?;
+                *port = free.local_addr()?.port();
+                held.push(free);
+            }
+        }
+        drop(held);
+        for at in 0..self.members.len() {
+            self.spawn(at)?;
+        }
+        for at in 0..self.members.len() {
+            self.await_answer(at).await?;
+        }
+        self.leader = self.find_leader().await?;
+        Ok(())
+    }
+
+    /// Starts one member on whatever data it has.
+    pub(crate) fn spawn(&mut self, at: usize) -> anyhow::Result<()> {
+        let peers: Vec<String> = self
+            .members
+            .iter()
+            .enumerate()
+            .map(|(nth, m)| format!("m{nth}=http://127.0.0.1:{}", m.peer_port))
+            .collect();
+        let peer_url = format!("http://127.0.0.1:{}", self.members[at].peer_port);
+        let log = std::fs::File::create(self.folder.path().join(format!("log-{at}")))?;
         let child = Command::new(&self.program)
             .args(&self.arguments)
+            .args(["--name", &format!("m{at}")])
             .arg("--data-dir")
-            .arg(self.folder.path().join("data"))
-            .args(["--listen-client-urls", &self.url()])
-            .args(["--advertise-client-urls", &self.url()])
-            .args(["--listen-peer-urls", &peers])
-            .args(["--initial-advertise-peer-urls", &peers])
-            .args(["--initial-cluster", &format!("default={peers}")])
+            .arg(self.data(at))
+            .args(["--listen-client-urls", &self.url_of(at)])
+            .args(["--advertise-client-urls", &self.url_of(at)])
+            .args(["--listen-peer-urls", &peer_url])
+            .args(["--initial-advertise-peer-urls", &peer_url])
+            .args(["--initial-cluster", &peers.join(",")])
             .args(["--quota-backend-bytes", &QUOTA_BYTES.to_string()])
             .stdin(Stdio::null())
             .stdout(log.try_clone()?)
@@ -80,22 +129,26 @@ impl Target {
             .kill_on_drop(true)
             .spawn()
             .with_context(|| format!("cannot start {}", self.program.display()))?;
-        self.child = Some(child);
-        let ready = async {
-            while !self.answers().await {
-                tokio::time::sleep(Duration::from_millis(20)).await;
+        self.members[at].child = Some(child);
+        Ok(())
+    }
+
+    /// Waits until a member answers a linearizable read.
+    pub(crate) async fn await_answer(&self, at: usize) -> anyhow::Result<()> {
+        let until = Instant::now() + PATIENCE;
+        while !self.answers(at).await {
+            if Instant::now() >= until {
+                let log = self.folder.path().join(format!("log-{at}"));
+                let log = std::fs::read_to_string(log).unwrap_or_default();
+                bail!("{} does not answer:\n{log}", self.name);
             }
-        };
-        if tokio::time::timeout(PATIENCE, ready).await.is_err() {
-            let log = std::fs::read_to_string(self.folder.path().join("log")).unwrap_or_default();
-            bail!("{} does not answer:\n{log}", self.name);
+            tokio::time::sleep(PAUSE).await;
         }
         Ok(())
     }
 
-    /// Says whether a linearizable read succeeds.
-    async fn answers(&self) -> bool {
-        let Ok(channel) = self.connect().await else {
+    async fn answers(&self, at: usize) -> bool {
+        let Ok(channel) = self.connect_to(at).await else {
             return false;
         };
         let request = pb::RangeRequest {
@@ -105,50 +158,132 @@ impl Target {
         KvClient::new(channel).range(request).await.is_ok()
     }
 
+    async fn find_leader(&self) -> anyhow::Result<usize> {
+        for at in 0..self.members.len() {
+            let status = self.status(at).await?;
+            if status.header.is_some_and(|h| h.member_id == status.leader) {
+                return Ok(at);
+            }
+        }
+        bail!("{} has no leader", self.name)
+    }
+
+    pub(crate) async fn status(&self, at: usize) -> anyhow::Result<pb::StatusResponse> {
+        let mut client = MaintenanceClient::new(self.connect_to(at).await?);
+        Ok(client.status(pb::StatusRequest {}).await?.into_inner())
+    }
+
+    /// Connects to the leader.
     pub(crate) async fn connect(&self) -> anyhow::Result<Channel> {
-        Ok(Channel::from_shared(self.url())?.connect().await?)
+        self.connect_to(self.leader).await
     }
 
+    async fn connect_to(&self, at: usize) -> anyhow::Result<Channel> {
+        let endpoint = Channel::from_shared(self.url_of(at))?.tcp_nodelay(true);
+        Ok(endpoint.connect().await?)
+    }
+
+    /// Returns the place of a member that does not lead.
+    pub(crate) fn follower(&self) -> usize {
+        (self.leader + 1) % self.members.len()
+    }
+
+    fn pids(&self) -> impl Iterator<Item = u32> {
+        let running = self.members.iter().filter_map(|m| m.child.as_ref());
+        running.filter_map(Child::id)
+    }
+
+    fn sum(&self, of: impl Fn(u32) -> anyhow::Result<u64>) -> anyhow::Result<u64> {
+        self.pids().map(of).sum()
+    }
+
+    /// Returns the CPU all members have used, in microseconds.
     pub(crate) fn cpu_us(&self) -> anyhow::Result<u64> {
-        cluster::cpu_us(self.pid()?)
+        self.sum(cluster::cpu_us)
     }
 
+    /// Returns the memory of all members.
     pub(crate) fn rss_mb(&self) -> anyhow::Result<u64> {
-        cluster::rss_mb(self.pid()?)
+        self.sum(cluster::rss_mb)
     }
 
-    /// Returns the bytes its files take on disk.
+    /// Returns the bytes the members' files take on disk.
     pub(crate) fn data_bytes(&self) -> u64 {
-        taken(&self.folder.path().join("data"))
+        (0..self.members.len())
+            .map(|at| taken(&self.data(at)))
+            .sum()
     }
 
-    fn pid(&self) -> anyhow::Result<u32> {
-        let child = self.child.as_ref().context("it was not started")?;
-        child.id().context("it ended")
-    }
-
-    /// Returns the most memory it had in use since [`Target::forget_peak`].
+    /// Returns the most memory they had in use since [`Target::forget_peak`].
     pub(crate) fn peak_rss_mb(&self) -> anyhow::Result<u64> {
-        cluster::memory_mb(self.pid()?, "VmHWM:")
+        self.sum(|pid| cluster::memory_mb(pid, "VmHWM:"))
     }
 
     /// Begins to measure the peak of memory anew (proc(5), `clear_refs`).
     pub(crate) fn forget_peak(&self) -> anyhow::Result<()> {
-        let path = format!("/proc/{}/clear_refs", self.pid()?);
-        std::fs::write(&path, "5").with_context(|| format!("cannot write {path}"))
-    }
-
-    /// Ends the member and waits until it has.
-    pub(crate) async fn stop(&mut self) -> anyhow::Result<()> {
-        let pid = self.pid()?.to_string();
-        Command::new("kill").args(["-TERM", &pid]).status().await?;
-        if let Some(mut child) = self.child.take() {
-            tokio::time::timeout(PATIENCE, child.wait())
-                .await
-                .context("does not end")??;
+        for pid in self.pids() {
+            let path = format!("/proc/{pid}/clear_refs");
+            std::fs::write(&path, "5").with_context(|| format!("cannot write {path}"))?;
         }
         Ok(())
     }
+
+    /// Returns how often the members have synced the log and the rows.
+    pub(crate) async fn syncs(&self) -> anyhow::Result<u64> {
+        const COUNTS: [&str; 2] = [
+            "etcd_disk_wal_fsync_duration_seconds_count ",
+            "etcd_disk_backend_commit_duration_seconds_count ",
+        ];
+        let mut syncs = 0;
+        for member in &self.members {
+            let text = metrics(member.port).await?;
+            let counts = text
+                .lines()
+                .filter_map(|line| COUNTS.iter().find_map(|name| line.strip_prefix(name)));
+            for count in counts {
+                syncs += count.trim().parse::<f64>()? as u64;
+            }
+        }
+        Ok(syncs)
+    }
+
+    /// Ends all members and waits until they have.
+    pub(crate) async fn stop(&mut self) -> anyhow::Result<()> {
+        for at in 0..self.members.len() {
+            self.stop_member(at).await?;
+        }
+        Ok(())
+    }
+
+    pub(crate) async fn stop_member(&mut self, at: usize) -> anyhow::Result<()> {
+        let Some(mut child) = self.members[at].child.take() else {
+            return Ok(());
+        };
+        let pid = child.id().context("it ended")?.to_string();
+        Command::new("kill").args(["-TERM", &pid]).status().await?;
+        tokio::time::timeout(PATIENCE, child.wait())
+            .await
+            .context("does not end")??;
+        Ok(())
+    }
+
+    /// Removes what the members, which must have ended, stored.
+    pub(crate) fn clear(&self) -> anyhow::Result<()> {
+        for at in 0..self.members.len() {
+            std::fs::remove_dir_all(self.data(at))?;
+        }
+        Ok(())
+    }
+}
+
+/// Reads a member's metrics.
+async fn metrics(port: u16) -> anyhow::Result<String> {
+    let mut stream = tokio::net::TcpStream::connect(("127.0.0.1", port)).await?;
+    let ask = "GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
+    stream.write_all(ask.as_bytes()).await?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await?;
+    Ok(answer)
 }
 
 /// Adds up the blocks of all files below a folder.

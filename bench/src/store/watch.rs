@@ -1,0 +1,169 @@
+//! One event on its way to many watchers.
+//!
+//! An event counts when a watcher has it, and its latency is that since its put was
+//! sent. Where puts come as fast as can be, the next one waits until no watcher is
+//! more than a few events behind: what a store does when it is flooded is another
+//! question than what it can do.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, ensure};
+use bytes::Bytes;
+use proto::etcdserverpb as pb;
+use proto::etcdserverpb::kv_client::KvClient;
+use proto::etcdserverpb::watch_client::WatchClient;
+use tokio::sync::Notify;
+use tonic::Streaming;
+
+use super::drive::{Counted, Plan, Window, connections, measure};
+use super::kv::Case;
+use crate::target::Target;
+
+/// How many events watchers may be behind on average before the next put.
+const BEHIND: u64 = 8;
+
+/// Bytes of a value; the time of its put is at its beginning.
+const VALUE_BYTES: usize = 256;
+
+/// Who watches, and how much there is to see.
+#[derive(Clone, Copy)]
+pub(super) struct Shape {
+    pub(super) streams: usize,
+    pub(super) watchers_per_stream: usize,
+    pub(super) connections: usize,
+    /// Puts a second; none is as many as can be.
+    pub(super) rate: Option<u32>,
+}
+
+/// Everybody's count of what arrived, and who waits for it to grow.
+struct Arrived {
+    count: AtomicU64,
+    grew: Notify,
+}
+
+pub(super) fn fan_out(target: &Target, plan: Plan, shape: Shape) -> Case<'_> {
+    Box::pin(async move {
+        let epoch = Instant::now();
+        let channels = connections(target, shape.connections).await?;
+        let mut streams = Vec::with_capacity(shape.streams);
+        for channel in channels.iter().cycle().take(shape.streams) {
+            let client = WatchClient::new(channel.clone());
+            streams.push(watch(client, shape.watchers_per_stream).await?);
+        }
+        let arrived = Arc::new(Arrived {
+            count: AtomicU64::new(0),
+            grew: Notify::new(),
+        });
+        let watchers = (shape.streams * shape.watchers_per_stream) as u64;
+        let writer = KvClient::new(target.connect().await?);
+        let window = Window::of(plan);
+        let writing = tokio::spawn(write(
+            writer,
+            epoch,
+            shape.rate,
+            window,
+            (watchers, Arc::clone(&arrived)),
+        ));
+        let readers = streams
+            .into_iter()
+            .map(|stream| read(stream, epoch, window, Arc::clone(&arrived)));
+        let measured = measure(target, window, readers).await;
+        // It may wait for readers that are gone.
+        writing.abort();
+        measured
+    })
+}
+
+/// Opens a stream with watchers of the same key.
+async fn watch(
+    mut client: WatchClient<tonic::transport::Channel>,
+    watchers: usize,
+) -> anyhow::Result<Streaming<pb::WatchResponse>> {
+    let create = pb::WatchRequest {
+        request_union: Some(pb::watch_request::RequestUnion::CreateRequest(
+            pb::WatchCreateRequest {
+                key: "/watched".into(),
+                ..pb::WatchCreateRequest::default()
+            },
+        )),
+    };
+    let creates = futures::stream::iter(vec![create; watchers]);
+    // The stream of requests stays open, for its end would end the watches.
+    let requests = futures::StreamExt::chain(creates, futures::stream::pending());
+    let mut replies = client.watch(requests).await?.into_inner();
+    for _ in 0..watchers {
+        let reply = replies.message().await?.context("the stream ended")?;
+        ensure!(reply.created, "not created");
+    }
+    Ok(replies)
+}
+
+async fn write(
+    mut client: KvClient<tonic::transport::Channel>,
+    epoch: Instant,
+    rate: Option<u32>,
+    window: Window,
+    (watchers, arrived): (u64, Arc<Arrived>),
+) -> anyhow::Result<()> {
+    let mut due = Instant::now();
+    let mut sent = 0;
+    // A little longer than the window, so that nobody waits in vain at its end.
+    let end = window.to + Duration::from_millis(200);
+    while Instant::now() < end {
+        match rate {
+            Some(rate) => {
+                tokio::time::sleep_until(due.into()).await;
+                due += Duration::from_secs(1) / rate;
+            }
+            None => {
+                while arrived.count.load(Ordering::Relaxed) + BEHIND * watchers < sent * watchers {
+                    arrived.grew.notified().await;
+                }
+            }
+        }
+        let mut value = vec![b'w'; VALUE_BYTES];
+        let at = u64::try_from(epoch.elapsed().as_micros())?;
+        value[..8].copy_from_slice(&at.to_le_bytes());
+        let request = pb::PutRequest {
+            key: "/watched".into(),
+            value: Bytes::from(value),
+            ..pb::PutRequest::default()
+        };
+        client.put(request).await?;
+        sent += 1;
+    }
+    Ok(())
+}
+
+async fn read(
+    mut stream: Streaming<pb::WatchResponse>,
+    epoch: Instant,
+    window: Window,
+    arrived: Arc<Arrived>,
+) -> anyhow::Result<Counted> {
+    let mut counted = Counted::new()?;
+    loop {
+        let reply = stream.message().await?.context("the stream ended")?;
+        ensure!(!reply.canceled, "canceled: {}", reply.cancel_reason);
+        let now = Instant::now();
+        let at = u64::try_from((now - epoch).as_micros())?;
+        for event in &reply.events {
+            let value = event.kv.as_ref().map(|kv| kv.value.as_ref());
+            let stamp = value.and_then(|value| value.first_chunk());
+            let put = u64::from_le_bytes(*stamp.context("an event without its value")?);
+            if window.contains(now) {
+                counted.ops += 1;
+                counted.latencies.record(at.saturating_sub(put))?;
+            }
+        }
+        arrived
+            .count
+            .fetch_add(reply.events.len() as u64, Ordering::Relaxed);
+        arrived.grew.notify_one();
+        if now >= window.to {
+            return Ok(counted);
+        }
+    }
+}
