@@ -24,6 +24,9 @@ use crate::target::Target;
 /// How many events watchers may be behind on average before the next put.
 const BEHIND: u64 = 8;
 
+/// How many put at once where puts come as fast as can be.
+const WRITERS: usize = 4;
+
 /// Bytes of a value; the time of its put is at its beginning.
 const VALUE_BYTES: usize = 256;
 
@@ -37,10 +40,27 @@ pub(super) struct Shape {
     pub(super) rate: Option<u32>,
 }
 
-/// Everybody's count of what arrived, and who waits for it to grow.
-struct Arrived {
-    count: AtomicU64,
+/// What was sent and what arrived, and who waits for that to grow.
+struct Flow {
+    watchers: u64,
+    sent: AtomicU64,
+    arrived: AtomicU64,
     grew: Notify,
+}
+
+impl Flow {
+    /// Waits until watchers are not too far behind.
+    async fn keep_up(&self) {
+        loop {
+            let grew = self.grew.notified();
+            let sent = self.sent.load(Ordering::Relaxed);
+            if self.arrived.load(Ordering::Relaxed) + BEHIND * self.watchers >= sent * self.watchers
+            {
+                return;
+            }
+            grew.await;
+        }
+    }
 }
 
 pub(super) fn fan_out(target: &Target, plan: Plan, shape: Shape) -> Case<'_> {
@@ -52,26 +72,26 @@ pub(super) fn fan_out(target: &Target, plan: Plan, shape: Shape) -> Case<'_> {
             let client = WatchClient::new(channel.clone());
             streams.push(watch(client, shape.watchers_per_stream).await?);
         }
-        let arrived = Arc::new(Arrived {
-            count: AtomicU64::new(0),
+        let flow = Arc::new(Flow {
+            watchers: (shape.streams * shape.watchers_per_stream) as u64,
+            sent: AtomicU64::new(0),
+            arrived: AtomicU64::new(0),
             grew: Notify::new(),
         });
-        let watchers = (shape.streams * shape.watchers_per_stream) as u64;
-        let writer = KvClient::new(target.connect().await?);
         let window = Window::of(plan);
-        let writing = tokio::spawn(write(
-            writer,
-            epoch,
-            shape.rate,
-            window,
-            (watchers, Arc::clone(&arrived)),
-        ));
+        let writers = shape.rate.map_or(WRITERS, |_| 1);
+        let mut writing = Vec::with_capacity(writers);
+        for channel in connections(target, writers).await? {
+            let client = KvClient::new(channel);
+            let (rate, flow) = (shape.rate, Arc::clone(&flow));
+            writing.push(tokio::spawn(write(client, epoch, rate, window, flow)));
+        }
         let readers = streams
             .into_iter()
-            .map(|stream| read(stream, epoch, window, Arc::clone(&arrived)));
+            .map(|stream| read(stream, epoch, window, Arc::clone(&flow)));
         let measured = measure(target, window, readers).await;
-        // It may wait for readers that are gone.
-        writing.abort();
+        // They may wait for readers that are gone.
+        writing.iter().for_each(tokio::task::JoinHandle::abort);
         measured
     })
 }
@@ -105,10 +125,9 @@ async fn write(
     epoch: Instant,
     rate: Option<u32>,
     window: Window,
-    (watchers, arrived): (u64, Arc<Arrived>),
+    flow: Arc<Flow>,
 ) -> anyhow::Result<()> {
     let mut due = Instant::now();
-    let mut sent = 0;
     // A little longer than the window, so that nobody waits in vain at its end.
     let end = window.to + Duration::from_millis(200);
     while Instant::now() < end {
@@ -117,12 +136,9 @@ async fn write(
                 tokio::time::sleep_until(due.into()).await;
                 due += Duration::from_secs(1) / rate;
             }
-            None => {
-                while arrived.count.load(Ordering::Relaxed) + BEHIND * watchers < sent * watchers {
-                    arrived.grew.notified().await;
-                }
-            }
+            None => flow.keep_up().await,
         }
+        flow.sent.fetch_add(1, Ordering::Relaxed);
         let mut value = vec![b'w'; VALUE_BYTES];
         let at = u64::try_from(epoch.elapsed().as_micros())?;
         value[..8].copy_from_slice(&at.to_le_bytes());
@@ -132,7 +148,6 @@ async fn write(
             ..pb::PutRequest::default()
         };
         client.put(request).await?;
-        sent += 1;
     }
     Ok(())
 }
@@ -141,7 +156,7 @@ async fn read(
     mut stream: Streaming<pb::WatchResponse>,
     epoch: Instant,
     window: Window,
-    arrived: Arc<Arrived>,
+    flow: Arc<Flow>,
 ) -> anyhow::Result<Counted> {
     let mut counted = Counted::new()?;
     loop {
@@ -158,10 +173,9 @@ async fn read(
                 counted.latencies.record(at.saturating_sub(put))?;
             }
         }
-        arrived
-            .count
+        flow.arrived
             .fetch_add(reply.events.len() as u64, Ordering::Relaxed);
-        arrived.grew.notify_one();
+        flow.grew.notify_waiters();
         if now >= window.to {
             return Ok(counted);
         }
