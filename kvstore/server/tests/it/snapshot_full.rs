@@ -10,7 +10,7 @@ use crate::{
     store::{DEADLINE, Store},
 };
 
-/// Bytes of a value that the rows keep in a file of its own.
+/// Bytes of a value: all of them fill several segments of the rows' heap.
 const LONG: usize = 100_000;
 
 /// A store that takes several batches to restore.
@@ -59,13 +59,13 @@ async fn a_restore_that_cannot_be_written_ends_and_leaves_nothing() {
     let file = dir.path().join("s.db");
     save(&store.url(), &file).await;
     let data_dir = dir.path().join("data");
-    let blobs = dir.path().join("data.restoring/db/blobs");
+    let heap = dir.path().join("data.restoring/db/heap");
     let order = order(&file, &data_dir);
     let restoring = tokio::task::spawn_blocking(move || {
         snapshot::restore(&order, &mut |_, _| {
-            // After the first batch there is no place for long values any more.
-            if blobs.exists() {
-                fs::remove_dir_all(&blobs).unwrap();
+            // After the first batch there is no place for another segment any more.
+            if heap.exists() {
+                fs::remove_dir_all(&heap).unwrap();
             }
         })
     });
