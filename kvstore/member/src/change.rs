@@ -1,9 +1,11 @@
 //! Membership changes: what is proposed, how the log keeps it, how it takes effect.
 //!
-//! A change takes effect when its entry is applied, not when it is appended. A
-//! change among the voters goes through a joint configuration (Raft thesis, 4.3),
-//! which the leader leaves by itself with an entry of its own, so one request makes
-//! two entries; a change among learners takes one.
+//! A change takes effect when its entry is applied, not when it is appended. Adding a
+//! voter goes through a joint configuration (Raft thesis, 4.3), which the leader
+//! leaves by itself with an entry of its own, so one request makes two entries; a
+//! change among learners takes one. So does the removal of a voter (thesis, 4.1):
+//! whoever hears that a member is removed may switch it off at once, while a joint
+//! configuration would still need it to end.
 //!
 //! ```text
 //! kind u8: 1 add voter, 2 add learner, 3 promote, 4 remove | member u64 | context
@@ -57,17 +59,17 @@ impl Change {
     /// Writes it the way raft wants it, given the membership it meets.
     fn to_raft(self, conf: &ConfState) -> ConfChangeV2 {
         let id = self.member();
-        let (kind, among_voters) = match self {
+        let (kind, jointly) = match self {
             Self::AddVoter(_) | Self::Promote(_) => (ConfChangeType::AddNode, true),
             Self::AddLearner(_) => (ConfChangeType::AddLearnerNode, conf.is_voter(id)),
-            Self::Remove(_) => (ConfChangeType::RemoveNode, !conf.is_learner(id)),
+            Self::Remove(_) => (ConfChangeType::RemoveNode, false),
         };
         let mut single = ConfChangeSingle::default();
         single.set_change_type(kind);
         single.node_id = id;
         let mut change = ConfChangeV2::default();
         change.set_changes(vec![single].into());
-        if among_voters {
+        if jointly {
             change.set_transition(ConfChangeTransition::Implicit);
         }
         change
@@ -174,6 +176,8 @@ impl Member {
                 let change = change.to_raft(self.conf_state());
                 self.raw.apply_conf_change(&change)?
             }
+            // Earlier versions removed jointly, so their logs may have more ends.
+            None if !self.conf_state().is_joint() => return Ok(self.conf_state().clone()),
             None => self.raw.apply_conf_change(&ConfChangeV2::default())?,
         };
         self.conf_changed = true;
@@ -206,6 +210,8 @@ impl Member {
             Refusal::NotLeader
         } else if self.changes.len() >= CHANGES_WAITING_MAX {
             Refusal::TooMany
+        } else if self.hands_over_before(change) {
+            Refusal::Transferring
         } else {
             let mut data = Vec::new();
             encode_change(change, context, &mut data);
@@ -256,16 +262,16 @@ impl Member {
         }
     }
 
-    /// Hands leadership to a member that stays, when this one leads and leaves, so
-    /// that nobody has to wait for an election timeout.
-    pub(crate) fn hand_over_when_leaving(&mut self) {
-        let raft = &self.raw.raft;
-        let stays = self.conf_state().is_voter(self.config.id);
-        if stays || raft.state != StateRole::Leader || raft.lead_transferee.is_some() {
-            return;
+    /// Hands leadership to a member that stays if the change would remove this one, so
+    /// that nobody has to wait for an election timeout; says whether it does.
+    fn hands_over_before(&mut self, change: Change) -> bool {
+        if change != Change::Remove(self.config.id) {
+            return false;
         }
-        if let Some(to) = self.best_transferee() {
+        let to = self.raw.raft.lead_transferee.or(self.best_transferee());
+        if let Some(to) = to {
             self.raw.transfer_leader(to);
         }
+        to.is_some()
     }
 }

@@ -45,7 +45,6 @@ impl Member {
                 self.raw.raft.bcast_append();
             }
         }
-        self.hand_over_when_leaving();
     }
 
     pub(crate) fn persisted(&mut self, number: u64, outputs: &mut Vec<Output>) {
