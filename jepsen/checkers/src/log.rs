@@ -209,6 +209,38 @@ fn revision(place: usize) -> i64 {
     i64::try_from(place).unwrap_or(i64::MAX) + FIRST + 1
 }
 
+/// Collects when each revision was first known to exist.
+pub(crate) fn first_known(history: &History, until: i64) -> Vec<Time> {
+    let mut known = vec![Time::MAX; usize::try_from(until + 1).unwrap_or_default()];
+    let mut note = |revision: i64, at: Time| {
+        let place = usize::try_from(revision.min(until)).unwrap_or_default();
+        if let Some(known) = known.get_mut(place) {
+            *known = at.min(*known);
+        }
+    };
+    for op in &history.ops {
+        if let Some(reply) = op.reply() {
+            note(reply.revision, op.ret);
+        }
+    }
+    for watch in &history.watches {
+        for (at, told) in &watch.told {
+            match told {
+                Told::Events { revision, .. }
+                | Told::Created { revision }
+                | Told::Progress { revision } => note(*revision, *at),
+                Told::Compacted { .. } | Told::Canceled(_) | Told::Lost => {}
+            }
+        }
+    }
+    let mut first = Time::MAX;
+    for known in known.iter_mut().rev() {
+        first = first.min(*known);
+        *known = first;
+    }
+    known
+}
+
 /// Says whether two lists of events are the same changes; the pair before is told
 /// only to who asks.
 pub(crate) fn same(one: &[Event], other: &[Event]) -> bool {

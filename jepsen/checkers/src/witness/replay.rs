@@ -4,8 +4,8 @@
 mod claims;
 
 use crate::{
-    history::{Body, Event, History, LeaseId, Op, Outcome, Refusal, Reply, Request, Time, Told},
-    log::{Entry, Log, same},
+    history::{Body, Event, History, LeaseId, Op, Outcome, Refusal, Reply, Request, Time},
+    log::{self, Entry, Log, same},
     model::Store,
     verdict::{ANOMALIES_MAX, Anomalies, Anomaly, names},
 };
@@ -40,7 +40,7 @@ impl<'a> Replay<'a> {
             log,
             store,
             claims: Claims::of(history),
-            known: first_known(history, log.until),
+            known: log::first_known(history, log.until),
             made: vec![0; history.ops.len()],
             anomalies: Anomalies::default(),
             unknown: None,
@@ -201,11 +201,14 @@ impl<'a> Replay<'a> {
         self.lend_leases(&entry.events);
         let history = self.history;
         let ended = self.ended_lease(&entry.events);
-        let candidates = self.claims.candidates(&entry.events, ended, &self.made);
         let known = usize::try_from(revision)
             .ok()
             .and_then(|at| self.known.get(at));
         let known = known.copied().unwrap_or(Time::MAX).min(entry.seen);
+        let in_time = |at: usize| history.ops[at].call <= known;
+        let candidates = self
+            .claims
+            .candidates(&entry.events, ended, &self.made, in_time);
         let mut late = None;
         for at in candidates.list {
             let op = &history.ops[at];
@@ -217,7 +220,7 @@ impl<'a> Replay<'a> {
             let Ok(applied) = self.store.apply(&op.request) else {
                 continue;
             };
-            if same(&applied.events, &entry.events) && op.call <= known {
+            if same(&applied.events, &entry.events) && in_time(at) {
                 self.made[at] = revision;
                 return;
             }
@@ -422,38 +425,6 @@ impl<'a> Replay<'a> {
             });
         }
     }
-}
-
-/// Collects when each revision was first known to exist.
-fn first_known(history: &History, until: i64) -> Vec<Time> {
-    let mut known = vec![Time::MAX; usize::try_from(until + 1).unwrap_or_default()];
-    let mut note = |revision: i64, at: Time| {
-        let place = usize::try_from(revision.min(until)).unwrap_or_default();
-        if let Some(known) = known.get_mut(place) {
-            *known = at.min(*known);
-        }
-    };
-    for op in &history.ops {
-        if let Some(reply) = op.reply() {
-            note(reply.revision, op.ret);
-        }
-    }
-    for watch in &history.watches {
-        for (at, told) in &watch.told {
-            match told {
-                Told::Events { revision, .. }
-                | Told::Created { revision }
-                | Told::Progress { revision } => note(*revision, *at),
-                Told::Compacted { .. } | Told::Canceled(_) | Told::Lost => {}
-            }
-        }
-    }
-    let mut first = Time::MAX;
-    for known in known.iter_mut().rev() {
-        first = first.min(*known);
-        *known = first;
-    }
-    known
 }
 
 fn list(events: &[Event]) -> String {

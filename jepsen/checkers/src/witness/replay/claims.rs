@@ -32,7 +32,7 @@ type Map<K, V> = IndexMap<K, V, BuildHasherDefault<DefaultHasher>>;
 /// How many candidates for one revision are tried. Only writes that look alike (an
 /// unknown delete of one key, say) compete; values that are used once do not. Past it
 /// a revision that nobody explains makes the verdict unknown.
-const CANDIDATES_MAX: usize = 256;
+const CANDIDATES_MAX: usize = 4096;
 
 /// Knows who may have made which revision.
 #[derive(Default)]
@@ -134,12 +134,14 @@ impl Claims {
     }
 
     /// Lists who may have made these changes, of those who made none so far; who
-    /// asked first stands first. `ended` is the lease all of whose keys went.
+    /// asked first stands first. `ended` is the lease all of whose keys went; who is
+    /// not `in_time` asked after the revision was there.
     pub(super) fn candidates(
         &self,
         events: &[Event],
         ended: Option<LeaseId>,
         made: &[i64],
+        in_time: impl Fn(usize) -> bool,
     ) -> Candidates {
         let mut found = Candidates::default();
         let mut add = |list: Option<&Vec<u32>>| {
@@ -150,6 +152,10 @@ impl Claims {
                     return;
                 }
                 found.list.push(at);
+                // Who asked later still was too late too; one is enough to say so.
+                if !in_time(at) {
+                    return;
+                }
             }
         };
         match events.iter().find(|event| !event.delete) {
