@@ -13,8 +13,8 @@ use std::{cmp::Reverse, collections::BinaryHeap};
 
 use crate::{
     history::{
-        Blob, Event, Final, History, LeaseId, Op, Outcome, Refusal, Reply, Request, Time, Told,
-        WatchRequest,
+        Blob, Body, Event, Final, History, LeaseId, Op, Outcome, Refusal, Reply, Request, Time,
+        Told, WatchRequest,
     },
     model::Store,
     witness::is_stale,
@@ -56,6 +56,12 @@ impl Default for Shape {
 /// How many past states a lagging member may answer from.
 const LAG_MAX: i64 = 5;
 
+/// Times are drawn in milliseconds.
+const UNIT: Time = 1_000_000;
+
+/// How long leases are granted for.
+const LEASE_SECONDS: u64 = 2;
+
 /// The members that answer.
 const MEMBERS: u8 = 3;
 
@@ -96,7 +102,8 @@ struct World<'a> {
     ops: Vec<(Op, Option<Outcome>)>,
     /// Values are used once.
     values: u64,
-    leases: Vec<LeaseId>,
+    /// Leases, and the time before which they do not end by themselves.
+    leases: Vec<(LeaseId, Time)>,
     /// What each revision changed, from revision 2 on.
     log: Vec<Vec<Event>>,
     compacted: i64,
@@ -131,8 +138,8 @@ impl<'a> World<'a> {
 
     fn later(&mut self, after: Time, what: What) {
         self.moments += 1;
-        self.todo
-            .push(Reverse((self.now + after, self.moments, what)));
+        let at = self.now + after * UNIT;
+        self.todo.push(Reverse((at, self.moments, what)));
     }
 
     fn ask(&mut self, client: u32) {
@@ -151,7 +158,7 @@ impl<'a> World<'a> {
                 member,
                 user: None,
                 call: self.now,
-                ret: self.now + until,
+                ret: self.now + until * UNIT,
                 request,
                 outcome: Outcome::Info("timeout".into()),
             },
@@ -206,11 +213,22 @@ impl<'a> World<'a> {
             }
         };
         self.compacted = self.store.compacted();
-        if let (Request::Grant { id, .. }, Ok(_)) = (&request, &outcome) {
-            self.leases.push(*id);
-        }
+        self.keep_lease(&request, &outcome);
         let outcome = outcome.map_or_else(Outcome::Fail, Outcome::Ok);
         self.ops[at].1.get_or_insert(outcome);
+    }
+
+    fn keep_lease(&mut self, request: &Request, outcome: &Result<Reply, Refusal>) {
+        let Ok(Reply { body, .. }) = outcome else {
+            return;
+        };
+        if let (Request::Grant { .. } | Request::KeepAlive { .. }, Body::Lease { id, ttl: 1.. }) =
+            (request, body)
+        {
+            let until = self.now + LEASE_SECONDS * 1000 * UNIT;
+            self.leases.retain(|(other, _)| other != id);
+            self.leases.push((*id, until));
+        }
     }
 
     /// Tells the log and the watchers what changed.
@@ -236,13 +254,19 @@ impl<'a> World<'a> {
         }
         let pause = self.random.between(1, 200);
         self.later(pause, What::Ask(client));
-        // Now and then a lease ends by itself.
-        if !self.leases.is_empty() && self.random.below(50) == 0 {
-            let at = self.random.below(self.leases.len() as u64) as usize;
-            let id = self.leases.swap_remove(at);
-            if let Ok(applied) = self.store.apply(&Request::Revoke { id }) {
-                self.happened(applied.events);
-            }
+        self.end_a_lease();
+    }
+
+    /// Now and then a lease ends by itself, once its time is over.
+    fn end_a_lease(&mut self) {
+        let now = self.now;
+        let over = self.leases.iter().position(|(_, until)| *until < now);
+        let Some(over) = over.filter(|_| self.random.below(10) == 0) else {
+            return;
+        };
+        let (id, _) = self.leases.swap_remove(over);
+        if let Ok(applied) = self.store.apply(&Request::Revoke { id }) {
+            self.happened(applied.events);
         }
     }
 
@@ -257,7 +281,7 @@ impl<'a> World<'a> {
             watcher.end(self.now, self.store.revision(), &mut self.random);
             history.watches.push(watcher.watch);
         }
-        let end = self.now + 10;
+        let end = self.now + UNIT;
         for member in 0..MEMBERS {
             history.log(member, Vec::new());
             let log = history.watches.last_mut().expect("added just now");

@@ -10,6 +10,7 @@ pub mod elle;
 pub mod finals;
 pub mod generate;
 pub mod history;
+pub mod judge;
 pub mod lease;
 pub mod lock;
 pub mod log;

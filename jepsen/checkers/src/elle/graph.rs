@@ -244,10 +244,7 @@ impl Graph {
     fn back(&self, from: usize, to: usize, came: &[Option<Step>]) -> Cycle {
         let mut path: Cycle = Vec::new();
         let mut at = to;
-        loop {
-            let Some(step) = came[at] else {
-                break;
-            };
+        while let Some(step) = came[at] {
             at = step.from;
             match path.last_mut() {
                 Some(later) if later.from >= self.txns.len() => later.from = step.from,

@@ -68,8 +68,8 @@ pub(super) fn infer(txns: &[ListTxn]) -> Inferred {
             ..Inferred::default()
         };
     }
-    for at in 0..txns.len() {
-        if txns[at].outcome == Known::Ok {
+    for (at, txn) in txns.iter().enumerate() {
+        if txn.outcome == Known::Ok {
             inference.look(at);
         }
     }

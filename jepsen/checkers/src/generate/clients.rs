@@ -1,6 +1,6 @@
 //! What clients ask for.
 
-use super::World;
+use super::{LEASE_SECONDS, World};
 use crate::history::{
     Blob, Is, LeaseId, Put, Range, Request, Target, Txn, TxnOp, delete, get, prefix, put,
 };
@@ -91,15 +91,17 @@ impl World<'_> {
             0 => None,
             many => {
                 let at = self.random.below(many) as usize;
-                self.leases.get(at).copied()
+                self.leases.get(at).map(|(id, _)| *id)
             }
         };
         match (known, self.random.below(8)) {
             (None, _) | (_, 0) => {
                 let id = LeaseId::try_from(self.ops.len()).unwrap_or_default() + 1;
-                Request::Grant { id, ttl: 3600 }
+                let ttl = LEASE_SECONDS.cast_signed();
+                Request::Grant { id, ttl }
             }
             (Some(id), 1) => Request::Revoke { id },
+            (Some(id), 2) => Request::KeepAlive { id },
             (Some(lease), _) => self.put().with(lease).into(),
         }
     }

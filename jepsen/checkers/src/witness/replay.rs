@@ -25,6 +25,10 @@ pub(super) struct Replay<'a> {
     pub(super) made: Vec<i64>,
     pub(super) anomalies: Anomalies,
     pub(super) unknown: Option<String>,
+    /// Which operations were chosen where the end of a lease would do as well.
+    guesses: Vec<(usize, LeaseId)>,
+    /// Whether a choice among several that may have made a revision was a guess.
+    ambiguous: bool,
 }
 
 impl<'a> Replay<'a> {
@@ -44,6 +48,8 @@ impl<'a> Replay<'a> {
             made: vec![0; history.ops.len()],
             anomalies: Anomalies::default(),
             unknown: None,
+            guesses: Vec::new(),
+            ambiguous: false,
         };
         replay.writes_in_the_log();
         let order = replay.readings();
@@ -170,7 +176,9 @@ impl<'a> Replay<'a> {
             Ok(applied) => {
                 self.store.undo(&applied.events);
                 let changes = list(&entry.events);
-                if touches(&applied.events, &entry.events) {
+                if decided(&applied.body) != decided(&reply.body) {
+                    self.undecided(op, revision);
+                } else if touches(&applied.events, &entry.events) {
                     let text = format!("revision {revision} is {changes}");
                     self.wrong_change(op, &text);
                 } else {
@@ -184,6 +192,23 @@ impl<'a> Replay<'a> {
                 anomaly
             }),
         }
+    }
+
+    /// A transaction wrote what its condition forbade: somebody else's write was not
+    /// seen.
+    fn undecided(&mut self, op: &Op, revision: i64) {
+        let before = self.claims.owner(revision - 1);
+        let before = before.map(|at| &self.history.ops[at]);
+        self.anomalies.push(|| {
+            let text = format!("{op}: its condition decides otherwise before revision {revision}");
+            let mut anomaly = Anomaly::new(names::LOST_UPDATE, text);
+            let wrote = anomaly.op(op);
+            if let Some(before) = before {
+                let before = anomaly.op(before);
+                anomaly.edge(before, wrote, format!("made revision {}", revision - 1));
+            }
+            anomaly
+        });
     }
 
     fn wrong_change(&mut self, op: &Op, text: &str) {
@@ -209,7 +234,7 @@ impl<'a> Replay<'a> {
         let candidates = self
             .claims
             .candidates(&entry.events, ended, &self.made, in_time);
-        let mut late = None;
+        let (mut found, mut late) = (Vec::new(), None);
         for at in candidates.list {
             let op = &history.ops[at];
             if let (Request::Revoke { .. }, Some(reply)) = (&op.request, op.reply())
@@ -217,27 +242,72 @@ impl<'a> Replay<'a> {
             {
                 continue;
             }
-            let Ok(applied) = self.store.apply(&op.request) else {
-                continue;
+            let fits = match &op.request {
+                Request::Revoke { id } => ended == Some(*id),
+                request => self.would(request, &entry.events),
             };
-            if same(&applied.events, &entry.events) && in_time(at) {
-                self.made[at] = revision;
-                return;
-            }
-            if same(&applied.events, &entry.events) {
+            if fits && in_time(at) {
+                found.push(at);
+            } else if fits {
                 late.get_or_insert(at);
             }
-            self.store.undo(&applied.events);
         }
-        if let Some(lease) = ended {
+        if let Some(at) = self.choose(&found, ended) {
+            self.guesses.extend(ended.map(|lease| (at, lease)));
+            let _done = self.store.apply(&history.ops[at].request);
+            self.made[at] = revision;
+        } else if let Some(lease) = ended {
             // Time ended it, or a revocation of which nobody heard.
             let _gone = self.store.apply(&Request::Revoke { id: lease });
-        } else if candidates.cut {
+        } else if let Some(at) = self.think_again(&entry.events) {
+            let _done = self.store.apply(&history.ops[at].request);
+            self.made[at] = revision;
+        } else if candidates.cut || (self.ambiguous && entry.events.iter().all(|e| e.delete)) {
             let text = format!("too many operations may have made revision {revision}");
             self.unknown.get_or_insert(text);
         } else {
             self.unexplained(revision, entry, late);
         }
+    }
+
+    /// Says whether a request would change just that now.
+    fn would(&mut self, request: &Request, events: &[Event]) -> bool {
+        let Ok(applied) = self.store.apply(request) else {
+            return false;
+        };
+        self.store.undo(&applied.events);
+        same(&applied.events, events)
+    }
+
+    /// Looks for a delete that was believed to have made an earlier revision, where the
+    /// end of a lease explains that too: it was the lease, and the delete came now.
+    fn think_again(&mut self, events: &[Event]) -> Option<usize> {
+        let history = self.history;
+        let fits = (0..self.guesses.len()).find(|guess| {
+            let (at, lease) = self.guesses[*guess];
+            let over = self.store.lease(lease).is_none_or(|l| l.keys.is_empty());
+            over && self.would(&history.ops[at].request, events)
+        })?;
+        let (at, lease) = self.guesses.swap_remove(fits);
+        self.store.end_lease(lease);
+        Some(at)
+    }
+
+    /// Chooses among those who may have made a revision. Deletes of one key are alike,
+    /// and the first asked is right. What has a condition may not get another chance,
+    /// and goes first; yet where anything but plain deletes competes, the choice may
+    /// turn out to be wrong, and no revision is called a phantom for it later.
+    fn choose(&mut self, found: &[usize], ended: Option<LeaseId>) -> Option<usize> {
+        let ops = &self.history.ops;
+        let plain = |at: &usize| matches!(ops[*at].request, Request::Delete(_) | Request::Put(_));
+        if found.len() + usize::from(ended.is_some()) > 1
+            && (ended.is_some() || !found.iter().all(plain))
+        {
+            self.ambiguous = true;
+        }
+        let acknowledged = found.iter().find(|at| ops[**at].reply().is_some());
+        let first = acknowledged.or_else(|| found.iter().find(|at| !plain(at)));
+        first.or_else(|| found.first()).copied()
     }
 
     fn unexplained(&mut self, revision: i64, entry: &Entry<'_>, late: Option<usize>) {
@@ -424,6 +494,14 @@ impl<'a> Replay<'a> {
                 anomaly
             });
         }
+    }
+}
+
+/// Returns which way a transaction went.
+fn decided(body: &Body) -> Option<bool> {
+    match body {
+        Body::Txn { succeeded, .. } => Some(*succeeded),
+        _ => None,
     }
 }
 
