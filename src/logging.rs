@@ -27,6 +27,8 @@ pub(crate) fn start(format: Format, filter: Option<&str>, quiet: bool) -> anyhow
     let builder = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(std::io::stderr)
+        // Complaining about a log that cannot be written panics where that is stderr.
+        .log_internal_errors(false)
         .with_ansi(std::io::stderr().is_terminal());
     match format {
         Format::Human => builder.try_init(),
@@ -51,6 +53,7 @@ pub(crate) fn start_etcd(
     let builder = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_ansi(terminal)
+        .log_internal_errors(false)
         .with_writer(move || outputs.clone());
     match (format, options.json) {
         (Some(Format::Json), _) => builder.json().try_init(),

@@ -1,9 +1,12 @@
 //! Members come, are promoted, go and are replaced, with etcdctl and under load.
 
+use std::net::TcpStream;
+
 use crate::harness::{alone, need, until};
 use crate::load::{Load, Shape};
 use crate::members::{Cluster, id};
-use crate::target::target;
+use crate::net::http_get;
+use crate::target::{Target, target};
 
 const WRITERS: Shape = Shape {
     writers: 40,
@@ -208,4 +211,50 @@ fn refuses_what_would_leave_no_quorum() {
     cluster.restart(second.at);
     cluster.await_healthy();
     assert_members(&cluster, 2);
+}
+
+/// Whoever hears that a member is removed may switch it off at once.
+#[test]
+fn one_of_two_leaves_whoever_leads() {
+    let (target, _etcdctl) = (target!(), need!("etcdctl"));
+    let _alone = alone();
+    let mut cluster = Cluster::start(target, 3, &[]);
+    for lead in [false, true] {
+        let leader = cluster.leader();
+        let up: Vec<usize> = (0..3).filter(|&at| cluster.members[at].is_up()).collect();
+        let leaves = up
+            .iter()
+            .copied()
+            .find(|&at| (at == leader) == lead)
+            .unwrap();
+        let asked: Vec<usize> = up.into_iter().filter(|&at| at != leaves).collect();
+        let leaves_id = id_of(&cluster, leaves);
+        until("the member to be removed", || {
+            cluster.etcdctl(&asked, &format!("member remove {leaves_id:x}"))
+        });
+        cluster.members[leaves].kill();
+        until("the rest to go on", || {
+            cluster.etcdctl(&asked, "put still here")
+        });
+    }
+    let left = cluster.leader();
+    assert_members(&cluster, 1);
+
+    // A learner is well, and no place for clients.
+    let added = add(&mut cluster, &[left], "--learner");
+    join(&mut cluster, &added);
+    let url = cluster.members[added.at].client_url.clone();
+    until("the learner to be well", || {
+        TcpStream::connect(url.trim_start_matches("http://")).map_err(|e| e.to_string())?;
+        let health = http_get(&url, "/health");
+        match health.contains(r#""health":"true""#) {
+            true => Ok(()),
+            false => Err(health),
+        }
+    });
+    if matches!(cluster.target, Target::Keelson) {
+        let ready = http_get(&url, "/readyz/non_learner");
+        assert!(ready.contains(" 503 "), "{ready}");
+        assert!(cluster.members[added.at].metric("etcd_server_is_learner ") > 0.0);
+    }
 }

@@ -4,7 +4,7 @@ use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use crate::harness::{Cluster, Program, alone, need};
+use crate::harness::{Cluster, Program, alone, free_address, need, until};
 
 struct Etcdctl<'a> {
     program: &'a Path,
@@ -369,4 +369,38 @@ fn etcdctl_is_told_what_a_lone_member_cannot_do() {
     for size in ["dbSize", "dbSizeInUse"] {
         assert!(status[0]["Status"][size].as_i64().unwrap() > 0, "{status}");
     }
+}
+
+#[test]
+fn a_log_that_cannot_be_written_stops_nothing() {
+    let etcdctl = need!("etcdctl");
+    let _alone = alone();
+    let folder = tempfile::tempdir().unwrap();
+    let data = folder.path().join("data");
+    let address = free_address().to_string();
+    let mut args = vec!["kvstore", "--data-dir", data.to_str().unwrap()];
+    let client = format!("--listen-client-urls=http://{address}");
+    let advertised = format!("--advertise-client-urls=http://{address}");
+    args.extend([
+        &*client,
+        &advertised,
+        "--listen-peer-urls=http://127.0.0.1:0",
+    ]);
+    // Every write to it says that there is no room.
+    let keelson = env!("CARGO_BIN_EXE_keelson");
+    let mut shell = Command::new("sh");
+    shell.args(["-c", r#"exec "$0" "$@" 2>/dev/full"#, keelson]);
+    let mut program = Program::spawn(shell.args(&args), &folder.path().join("stderr"));
+    let e = Etcdctl {
+        program: &etcdctl,
+        endpoint: &address,
+    };
+    until("it to serve", || {
+        match std::net::TcpStream::connect(&address) {
+            Ok(_open) => Ok(()),
+            Err(error) => Err(format!("{error}; ended: {:?}", program.ended())),
+        }
+    });
+    e.run(&["put", "a", "1"]);
+    assert!(program.terminate().success());
 }

@@ -109,6 +109,23 @@ pub(crate) async fn explain(
     (refusal == refused).then_some(*known)
 }
 
+/// Says whether only the peer has created a watch, and it is one from a key on without
+/// end: that ours refuses it is another part of the answer.
+pub(crate) fn is_open_watch(peer: &Side, difference: &Difference) -> bool {
+    // As in `stream 1 watch 2[0]: `.
+    let mut words = difference.path.split(|c: char| !c.is_ascii_alphanumeric());
+    let (Some("stream"), Some(stream), Some("watch"), Some(watch)) =
+        (words.next(), words.next(), words.next(), words.next())
+    else {
+        return false;
+    };
+    let (Ok(stream), Ok(watch)) = (stream.parse(), watch.parse()) else {
+        return false;
+    };
+    let stream = peer.streams.get(&stream);
+    difference.ours == "nothing" && stream.is_some_and(|stream| stream.is_open_ended(watch))
+}
+
 fn operations(txn: &pb::TxnRequest) -> impl Iterator<Item = &pb::RequestOp> {
     txn.success.iter().chain(&txn.failure)
 }

@@ -165,6 +165,9 @@ impl Pair {
                 let request = self.resolved(&step.request).1;
                 known = authority::explain(&self.peer, step, &request, &difference).await;
             }
+            if known.is_none() && authority::is_open_watch(&self.peer, &difference) {
+                known = Some(&known::OPEN_WATCHES);
+            }
             match known {
                 Some(known) => {
                     *outcome.explained.entry(known.name).or_default() += 1;

@@ -143,6 +143,14 @@ pub(crate) const MAINTENANCE: Known = apart(
     false,
 );
 
+pub(crate) const OPEN_WATCHES: Known = apart(
+    "open watches by one key",
+    "since the fix of GHSA-xg4h-6gfc-h4m8 (July 2026) a watch from a key on without end \
+             takes the right to all of it (v3rpc/watch.go, isWatchPermitted); before, the right \
+             to the key was enough",
+    true,
+);
+
 pub(crate) const NESTED: Known = apart(
     "authority in nested transactions",
     "since 3.4.42, 3.5.28 and 3.6.9 nested transactions are checked like others \
@@ -165,6 +173,7 @@ pub(crate) const KNOWN: &[Known] = &[
     LEASE_KEYS,
     MEMBERS,
     MAINTENANCE,
+    OPEN_WATCHES,
     Known {
         name: "order of refusals",
         reason: "since 3.6 a transaction's branch is checked in the order of its operations, \

@@ -9,7 +9,10 @@
 //! are up to date are told in the order of revisions. A stream that may not watch
 //! that key, or a store that takes no puts, leaves only silence to go by.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use bytes::Bytes;
 use prost::Message;
@@ -47,6 +50,8 @@ pub(crate) struct Stream {
     live: BTreeMap<i64, i64>,
     /// Where the watch asked for last starts.
     start: i64,
+    /// Watches from a key on without end, and whether the one asked for last is.
+    open_ended: (BTreeSet<i64>, bool),
     end: Option<Refusal>,
     /// Whether the put of [`MARK_KEY`] is told here.
     pub(crate) marked: bool,
@@ -85,6 +90,7 @@ impl Stream {
             log: Vec::new(),
             live: BTreeMap::new(),
             start: 0,
+            open_ended: (BTreeSet::new(), false),
             end: None,
             marked: false,
             mark: 0,
@@ -100,10 +106,16 @@ impl Stream {
         stream
     }
 
+    /// Says whether a watch goes from a key on without end.
+    pub(crate) fn is_open_ended(&self, watch: i64) -> bool {
+        self.open_ended.0.contains(&watch)
+    }
+
     /// Says one thing to the server. An ended stream hears nothing; its end is told.
     pub(crate) fn say(&mut self, request: &RequestUnion) {
         if let RequestUnion::CreateRequest(create) = request {
             self.start = create.start_revision;
+            self.open_ended.1 = create.range_end.as_ref() == [0];
         }
         let request = pb::WatchRequest {
             request_union: Some(request.clone()),
@@ -147,6 +159,9 @@ impl Stream {
         let id = reply.watch_id;
         if reply.created && !reply.canceled {
             self.live.insert(id, self.start);
+            if self.open_ended.1 {
+                self.open_ended.0.insert(id);
+            }
         }
         // One that compaction ended keeps its id until the client cancels it.
         if reply.canceled && reply.compact_revision == 0 {

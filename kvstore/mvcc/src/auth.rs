@@ -278,9 +278,9 @@ impl AuthStore {
     /// Adds a permission, or changes the kind of one for the same range.
     ///
     /// They stay in the order of their keys, later ones behind older ones with the
-    /// same key. etcd compares with the first permission of that key only, so it may
-    /// keep two of different kinds for one range, the older of which is never
-    /// narrowed again; here the newer one always counts.
+    /// same key. Only the first with that key is looked at, so a role may hold two of
+    /// different kinds for one range, and the wider counts (etcd: auth/store.go,
+    /// RoleGrantPermission). Revoking takes both away.
     fn role_grant(
         &mut self,
         role: &str,
@@ -292,12 +292,12 @@ impl AuthStore {
         }
         let found = self.roles.get_mut(role).ok_or(Error::RoleNotFound)?;
         let known = &mut found.permissions;
-        match known
-            .iter_mut()
-            .find(|p| p.is_about(&permission.key, &permission.range_end))
-        {
-            Some(same) => same.kind = permission.kind,
-            None => {
+        let first = known.partition_point(|p| p.key < permission.key);
+        match known.get_mut(first) {
+            Some(same) if same.is_about(&permission.key, &permission.range_end) => {
+                same.kind = permission.kind;
+            }
+            _ => {
                 let at = known.partition_point(|p| p.key <= permission.key);
                 known.insert(at, permission.clone());
             }

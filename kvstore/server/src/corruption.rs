@@ -1,10 +1,11 @@
 //! Comparing the members' data, so that one that went wrong is found and named.
 //!
 //! Whoever leads asks every member for the hash of its keys at one revision and
-//! raises the alarm CORRUPT for one that differs; a member that starts may compare
-//! itself first (etcd: server/etcdserver/corrupt.go). What a member has not compacted
-//! as far as the others hashes differently without being wrong, so only equal
-//! compactions are compared.
+//! raises the alarm CORRUPT for those that differ; a member that starts may compare
+//! itself first (etcd: server/etcdserver/corrupt.go). Right is what most members say,
+//! whoever leads; where that is nobody, whoever asks believes itself, as in etcd. What
+//! a member has not compacted as far as the others hashes differently without being
+//! wrong, so only equal compactions are compared.
 
 use std::time::Duration;
 
@@ -45,40 +46,65 @@ async fn compare_all(handle: &Handle, at_compaction: bool) -> Result<(), RpcErro
     }
     handle.catch_up().await?;
     let own = handle.hash_kv(revision).await?;
-    for (peer, theirs) in ask_all(handle, own.hash_revision).await {
-        if differs(&own, &theirs) {
-            tracing::error!(
-                member = %format!("{peer:x}"),
-                revision = own.hash_revision,
-                ours = own.hash,
-                theirs = theirs.hash,
-                "found hash mismatch: the member's data is corrupt"
-            );
-            let alarm = Alarm {
-                member: peer,
-                kind: AlarmKind::Corrupt,
-            };
-            handle.set_alarm(alarm, true).await?;
-        }
+    let mut hashes = vec![(handle.shared.ids.member, own)];
+    hashes.extend(ask_all(handle, own.hash_revision).await);
+    for member in odd_ones(&hashes) {
+        tracing::error!(
+            member = %format!("{member:x}"),
+            revision = own.hash_revision,
+            hashes = ?hashes.iter().map(|(id, it)| (format!("{id:x}"), it.hash)).collect::<Vec<_>>(),
+            "found hash mismatch: the member's data is corrupt"
+        );
+        let alarm = Alarm {
+            member,
+            kind: AlarmKind::Corrupt,
+        };
+        handle.set_alarm(alarm, true).await?;
     }
     Ok(())
 }
 
-/// Compares this member with the others before it serves; says which one differs.
-/// Members that cannot be asked have no say.
+/// Names the members that differ from what most say, or from the first if there is
+/// no such majority.
+fn odd_ones(hashes: &[(u64, KvHash)]) -> Vec<u64> {
+    let Some((_, first)) = hashes.first() else {
+        return Vec::new();
+    };
+    let comparable = |(_, it): &&(u64, KvHash)| {
+        it.hash_revision == first.hash_revision && it.compact_revision == first.compact_revision
+    };
+    let hashes: Vec<_> = hashes.iter().filter(comparable).collect();
+    let say = |hash: u32| hashes.iter().filter(|(_, it)| it.hash == hash).count();
+    let most = hashes.iter().map(|(_, it)| it.hash);
+    let right = most
+        .max_by_key(|hash| (say(*hash), *hash == first.hash))
+        .filter(|hash| say(*hash) * 2 > hashes.len())
+        .unwrap_or(first.hash);
+    let odd = hashes.iter().filter(|(_, it)| it.hash != right);
+    odd.map(|(id, _)| *id).collect()
+}
+
+/// Compares this member with the others before it serves; names one that says
+/// otherwise, unless most say what this one does. Members that cannot be asked have no
+/// say.
 pub(crate) async fn differing_peer(handle: &Handle) -> Result<Option<u64>, RpcError> {
     let own = handle.hash_kv(0).await?;
     let answers = ask_all(handle, own.hash_revision).await;
-    let mut differing = answers
+    let (differing, alike): (Vec<_>, Vec<_>) = answers
         .into_iter()
-        .filter(|(_, theirs)| differs(&own, theirs));
-    Ok(differing.next().map(|(peer, _)| peer))
-}
-
-fn differs(own: &KvHash, theirs: &KvHash) -> bool {
-    own.hash_revision == theirs.hash_revision
-        && own.compact_revision == theirs.compact_revision
-        && own.hash != theirs.hash
+        .filter(|(_, theirs)| {
+            own.hash_revision == theirs.hash_revision
+                && own.compact_revision == theirs.compact_revision
+        })
+        .partition(|(_, theirs)| theirs.hash != own.hash);
+    let Some((peer, _)) = differing.first() else {
+        return Ok(None);
+    };
+    if alike.len() + 1 > differing.len() {
+        tracing::error!(peer = %format!("{peer:x}"), "a peer's data is not what most members have");
+        return Ok(None);
+    }
+    Ok(Some(*peer))
 }
 
 /// Asks every other member for its hash at a revision.
@@ -108,4 +134,38 @@ async fn ask_all(handle: &Handle, revision: i64) -> Vec<(u64, KvHash)> {
         }
     }
     answers
+}
+
+#[cfg(test)]
+mod test {
+    use super::*;
+
+    fn hashes(of: &[u32]) -> Vec<(u64, KvHash)> {
+        let hash = |hash| KvHash {
+            hash,
+            compact_revision: 3,
+            hash_revision: 9,
+        };
+        (1..).zip(of.iter().map(|it| hash(*it))).collect()
+    }
+
+    #[test]
+    fn most_are_right_whoever_leads() {
+        assert!(odd_ones(&hashes(&[7, 7, 7])).is_empty());
+        assert_eq!(odd_ones(&hashes(&[7, 7, 8])), [3]);
+        assert_eq!(odd_ones(&hashes(&[8, 7, 7])), [1]);
+        assert_eq!(odd_ones(&hashes(&[7, 8, 9, 7, 7])), [2, 3]);
+        // Without a majority whoever asks believes itself.
+        assert_eq!(odd_ones(&hashes(&[7, 8])), [2]);
+        assert_eq!(odd_ones(&hashes(&[7, 8, 9])), [2, 3]);
+    }
+
+    #[test]
+    fn other_compactions_have_no_say() {
+        let mut found = hashes(&[7, 8, 8]);
+        found[1].1.compact_revision = 5;
+        assert_eq!(odd_ones(&found), [3]);
+        found[2].1.hash_revision = 8;
+        assert!(odd_ones(&found).is_empty());
+    }
 }

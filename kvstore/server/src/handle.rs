@@ -225,8 +225,7 @@ impl Handle {
     }
 
     /// Lists the leases.
-    pub async fn leases(&self) -> Result<Vec<LeaseId>, RpcError> {
-        self.catch_up().await?;
+    pub fn leases(&self) -> Result<Vec<LeaseId>, RpcError> {
         let asker = self.asker();
         self.shared.with(|core| {
             self.admit(core, &asker, |machine, who| {

@@ -182,12 +182,15 @@ impl Metrics {
     pub(crate) fn standing(&self, standing: &Standing) {
         self.has_leader.set(i64::from(standing.leader != 0));
         self.is_leader.set(i64::from(standing.role == Role::Leader));
-        // A lone member votes.
-        self.is_learner.set(0);
         let last = self.last_leader.swap(standing.leader, Ordering::Relaxed);
         if standing.leader != 0 && last != standing.leader {
             self.leader_changes.inc();
         }
+    }
+
+    /// Notes whether this member only learns.
+    pub(crate) fn learner(&self, learner: bool) {
+        self.is_learner.set(i64::from(learner));
     }
 
     /// Notes how a check of a probe went.

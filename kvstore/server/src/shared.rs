@@ -167,6 +167,7 @@ impl Shared {
         let own = core.machine.membership().get(self.ids.member);
         let learner = own.is_some_and(|member| member.learner);
         self.learner.store(learner, Ordering::Relaxed);
+        self.metrics.learner(learner);
         if core.fate == Fate::Removed {
             self.removed.store(true, Ordering::Release);
             self.stop.cancel();

@@ -75,7 +75,7 @@ pub(super) const FLAGS: &[Flag] = &[
         "peer-client-cert-file",
         Kind::Text,
         "",
-        "Path to a certificate the member shows to its peers, if another. Checked, and otherwise unused: members do not dial each other yet.",
+        "Path to a certificate the member shows to its peers when it dials them, if another.",
     ),
     Flag::new("peer-client-key-file", Kind::Text, "", "Path to its key."),
     Flag::new(

@@ -43,8 +43,10 @@ impl Check {
             }
             Self::SerializableRead => described(read(handle, true).await),
             Self::LinearizableRead => described(read(handle, false).await),
-            // A lone member votes.
-            Self::NonLearner => Ok(()),
+            Self::NonLearner => match handle.shared.is_learner() {
+                true => Err("not supported for learner".to_owned()),
+                false => Ok(()),
+            },
         }
     }
 }
@@ -62,15 +64,19 @@ const READY: &[Check] = &[
 ];
 
 /// Reads next to nothing, as the member itself: what it costs and whether it is
-/// allowed must not decide whether the member is well.
+/// allowed must not decide whether the member is well. A learner is, though clients
+/// may not read from it so.
 pub(super) async fn read(handle: &Handle, serializable: bool) -> Result<(), RpcError> {
     let request = RangeRequest {
         key: bytes::Bytes::from_static(b"\0"),
         limit: 1,
         keys_only: true,
-        serializable,
+        serializable: true,
         ..RangeRequest::default()
     };
+    if !serializable {
+        handle.catch_up().await?;
+    }
     handle.range(request).await.map(drop)
 }
 

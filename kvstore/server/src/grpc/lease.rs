@@ -80,7 +80,7 @@ impl Lease for Handle {
         &self,
         request: Request<pb::LeaseLeasesRequest>,
     ) -> Result<Response<pb::LeaseLeasesResponse>, Status> {
-        let leases = self.for_caller(&request).leases().await?;
+        let leases = self.for_caller(&request).leases()?;
         Ok(Response::new(pb::LeaseLeasesResponse {
             header: self.header(self.revision()),
             leases: leases

@@ -279,7 +279,7 @@ async fn a_member_that_missed_too_much_is_sent_a_snapshot() {
     cluster.agree().await;
     let behind = cluster.handle(&follower).clone();
     assert_eq!(get(&behind, "key 299").await, Some(bytes("value")));
-    assert_eq!(behind.leases().await.unwrap(), [9]);
+    assert_eq!(behind.leases().unwrap(), [9]);
     let rows = std::fs::read_to_string(cluster.configs[&follower].data_dir.join("ROWS")).unwrap();
     assert!(rows.contains(" db-1 "), "it came by snapshot: {rows}");
     // And it goes on from there, whatever happens to it.

@@ -150,7 +150,7 @@ async fn a_restored_store_is_the_one_saved() {
     for _ in 0..2 {
         let copy = serve(&data_dir).await;
         assert_eq!(hash_kv(&url_of(&copy)).await, old);
-        assert_eq!(copy.handle.leases().await.unwrap(), [100, 200]);
+        assert_eq!(copy.handle.leases().unwrap(), [100, 200]);
         let lease = copy.handle.lease_time_to_live(100, true).await.unwrap();
         assert_eq!((lease.granted_ttl, lease.keys.len()), (3_000, 9));
         assert_eq!(copy.handle.alarms(None).unwrap(), [alarm]);
