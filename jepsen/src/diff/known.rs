@@ -270,10 +270,15 @@ pub(crate) const KNOWN: &[Known] = &[
         ends: true,
         explains: |step, difference| {
             let denied = |said: &str| not_allowed(said) == Some("permission denied");
-            difference.path.is_empty()
+            // A watch is refused for the range itself by whoever lets it so far.
+            let watch = difference.path.ends_with("cancel_reason")
+                && difference.ours.contains("mvcc: watcher range is empty")
+                && difference.peer.contains("etcdserver: permission denied");
+            let answer = difference.path.is_empty()
                 && denied(&difference.peer)
                 && !denied(&difference.ours)
-                && has_backward_range(&step.request)
+                && has_backward_range(&step.request);
+            watch || answer
         },
     },
     Known {
