@@ -2,9 +2,12 @@
 //!
 //! Each subcommand is one way to doubt it. `diff` runs the same random programs
 //! against a member and a real etcd and compares every answer. What is checked is
-//! always a process of its own, spoken to as any client would.
+//! always a process of its own, spoken to as any client would. `check` judges what such
+//! a run recorded.
 
+mod check;
 mod diff;
+mod report;
 mod say;
 
 use std::{collections::BTreeMap, process::ExitCode};
@@ -24,6 +27,7 @@ enum Command {
     /// Run random programs against a member and a real etcd, and compare every
     /// answer field by field.
     Diff(Box<diff::Args>),
+    Check(check::Args),
     /// Run one member of the store. This program starts itself so; people do not.
     #[command(hide = true)]
     Member {
@@ -36,16 +40,25 @@ enum Command {
 fn main() -> ExitCode {
     let agreed = match Cli::parse().command {
         Command::Diff(args) => diff::run(&args),
+        Command::Check(args) => return told(check::run(&args), HARNESS_ERROR.into()),
         Command::Member { flags } => member(&flags),
     };
-    match agreed {
-        Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => ExitCode::FAILURE,
-        Err(error) => {
-            say::error(&format!("error: {error:#}"));
-            ExitCode::FAILURE
-        }
-    }
+    let code = |agreed| match agreed {
+        true => ExitCode::SUCCESS,
+        false => ExitCode::FAILURE,
+    };
+    told(agreed.map(code), ExitCode::FAILURE)
+}
+
+/// How a run ends that found out nothing because the harness is wrong.
+const HARNESS_ERROR: u8 = 3;
+
+/// Tells of an error, and ends with its code.
+fn told(ended: anyhow::Result<ExitCode>, otherwise: ExitCode) -> ExitCode {
+    ended.unwrap_or_else(|error| {
+        say::error(&format!("error: {error:#}"));
+        otherwise
+    })
 }
 
 fn member(flags: &[String]) -> anyhow::Result<bool> {
