@@ -86,6 +86,7 @@ const CRATES: &[Crate] = &[
         &["meta", "client", "kubelet-core"],
     ),
     pure("checkers", "jepsen/checkers", &[]),
+    shell("faults", "jepsen/faults", &["proto"]),
 ];
 
 /// Words a pure crate's sources may not contain, with what to do instead.

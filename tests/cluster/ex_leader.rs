@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use futures::future::join_all;
 
-use crate::client::{Client, runtime};
 use crate::harness::{alone, until};
 use crate::members::Cluster;
 use crate::target::{rounds, target};
+use faults::client::{Client, runtime};
 
 /// How long one read may wait for its answer.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -76,7 +76,7 @@ fn answers_nothing_stale() {
         let warm = runtime().block_on(read_all(&clients, &old, false));
         assert_eq!(warm.newest, READS, "{warm:?}");
 
-        cluster.members[leader].freeze();
+        cluster.members[leader].freeze().unwrap();
         let other = &cluster.members[(leader + 1) % 3].client;
         let new = format!("{round} new");
         until("a write without the frozen leader", || {
@@ -100,7 +100,7 @@ fn answers_nothing_stale() {
                 fewer => Err(fewer.to_string()),
             },
         );
-        cluster.members[leader].thaw();
+        cluster.members[leader].thaw().unwrap();
         let after = runtime().block_on(read_all(&clients, &new, false));
         for answers in [after, runtime().block_on(waiting).unwrap()] {
             assert!(

@@ -3,12 +3,12 @@
 
 use std::time::Duration;
 
-use crate::client::runtime;
 use crate::harness::{alone, until};
 use crate::load::{Load, Shape};
 use crate::members::Cluster;
-use crate::small_disk::SmallDisk;
-use crate::target::{Target, target};
+use crate::target::{here, target};
+use faults::SmallDisk;
+use faults::client::runtime;
 
 /// Values big enough to fill what was set aside.
 const WRITERS: Shape = Shape {
@@ -21,22 +21,22 @@ const WRITERS: Shape = Shape {
 fn stops_one_member_only() {
     let target = target!();
     let _alone = alone();
-    let Some(disk) = SmallDisk::mount() else {
+    let Some(disk) = here(SmallDisk::mount()) else {
         return;
     };
-    let mut cluster = Cluster::planned(target, None, &[]);
+    let mut cluster = Cluster::planned(target);
     let small = (0..3).map(|_| cluster.plan()).last().unwrap();
     cluster.members[small].data = disk.path().join("data");
     cluster.start_all();
     let load = Load::start(&cluster, WRITERS);
-    disk.fill();
+    let filled = disk.fill().unwrap();
+    eprintln!("filled with {} MiB of nothing", filled >> 20);
     let ended = until("the member to run out of room", || {
-        match cluster.members[small].program().ended() {
+        match cluster.members[small].ended() {
             Some(status) => Ok(status),
             None => Err(format!("{} writes later", load.acknowledged())),
         }
     });
-    cluster.members[small].wait();
     let log = cluster.members[small].log();
     let said = log
         .lines()
@@ -47,7 +47,7 @@ fn stops_one_member_only() {
         "the full member ended ({ended}): {}",
         said.unwrap_or_default()
     );
-    if matches!(cluster.target, Target::Keelson) {
+    if cluster.target.ours {
         assert!(!log.contains("panicked"), "not a clean end");
     }
     load.write_more(WRITERS.writers * 10);
@@ -57,7 +57,7 @@ fn stops_one_member_only() {
     assert!(alarms.is_empty(), "the cluster is not full: {alarms:?}");
 
     // As long as there is no room it does not come back.
-    disk.free();
+    disk.free().unwrap();
     cluster.restart(small);
     cluster.await_healthy();
     load.write_more(WRITERS.writers * 10);
@@ -67,15 +67,15 @@ fn stops_one_member_only() {
 #[test]
 fn closes_the_store_before_nobody_could_go_on() {
     let target = target!();
-    if matches!(target, Target::Etcd(_)) {
+    if !target.ours {
         eprintln!("cannot run: etcd does not watch its disk");
         return;
     }
     let _alone = alone();
-    let Some(disk) = SmallDisk::mount() else {
+    let Some(disk) = here(SmallDisk::mount()) else {
         return;
     };
-    let mut cluster = Cluster::planned(target, None, &[]);
+    let mut cluster = Cluster::planned(target);
     let only = cluster.plan();
     cluster.members[only].data = disk.path().join("data");
     cluster.start_all();
@@ -84,7 +84,7 @@ fn closes_the_store_before_nobody_could_go_on() {
     let put = |key: &str| runtime().block_on(client.put(key, "value", patience));
     put("before").unwrap();
 
-    disk.fill_but(16 << 20);
+    disk.fill_but(16 << 20).unwrap();
     let refused = until("writes to be refused", || match put("meanwhile") {
         Ok(revision) => Err(format!("it was put at {revision}")),
         Err(refused) => Ok(refused),
@@ -109,10 +109,10 @@ fn closes_the_store_before_nobody_could_go_on() {
         }
     });
 
-    disk.free();
+    disk.free().unwrap();
     until("the store to be open again", || {
         cluster.etcdctl(&[only], "alarm disarm")?;
         put("after").map_err(|refused| refused.to_string())
     });
-    assert!(cluster.members[only].program().ended().is_none());
+    assert!(cluster.members[only].ended().is_none());
 }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use crate::harness::{alone, until};
 use crate::load::{Load, Shape};
 use crate::members::Cluster;
-use crate::target::{Target, rounds, target};
+use crate::target::{rounds, target};
 
 const WRITERS: Shape = Shape {
     writers: 50,
@@ -27,7 +27,7 @@ fn on_sigterm() {
     for round in 1..=rounds(2, 10) {
         let leader = cluster.leader();
         let asked = Instant::now();
-        let ended = cluster.members[leader].terminate();
+        let ended = cluster.members[leader].terminate().unwrap();
         let took = asked.elapsed();
         let next = cluster.leader();
         assert_ne!(next, leader);
@@ -47,7 +47,7 @@ fn on_sigterm() {
         let most = errors.values().map(Vec::len).max().unwrap_or(0);
         assert!(most <= 1, "a client saw more than one error: {errors:#?}");
         assert!(silence < SILENCE_MAX, "no write for {silence:?}");
-        if matches!(cluster.target, Target::Keelson) {
+        if cluster.target.ours {
             assert!(ended.success(), "{ended}");
         }
         cluster.restart(leader);

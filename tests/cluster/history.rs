@@ -9,8 +9,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::time::Instant;
 
-use crate::client::{Change, runtime};
 use crate::members::Cluster;
+use faults::client::{Change, runtime};
 
 /// A write and what its client was told.
 #[derive(Clone, Debug)]

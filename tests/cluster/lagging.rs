@@ -4,6 +4,7 @@
 use std::time::{Duration, Instant};
 
 use crate::harness::{alone, until};
+use crate::http::metric;
 use crate::load::{Load, Shape};
 use crate::members::{Cluster, revision};
 use crate::target::{rounds, target};
@@ -72,7 +73,10 @@ fn catches_up_by_snapshot() {
         caught_up - back,
         p99(&busy)
     );
-    let received = cluster.members[away].metric("etcd_network_snapshot_receive_success");
+    let received = metric(
+        &cluster.members[away].client_url,
+        "etcd_network_snapshot_receive_success",
+    );
     assert!(
         received >= 1.0,
         "it caught up without a snapshot: {received}"

@@ -3,11 +3,13 @@
 
 use std::time::{Duration, Instant};
 
+use faults::{Cut, Lan};
+
 use crate::harness::{alone, until};
 use crate::load::{Load, Shape};
 use crate::members::Cluster;
-use crate::net::{Cut, Lan};
-use crate::target::{rounds, target};
+
+use crate::target::{here, rounds, target};
 
 /// etcd's default (`--election-timeout`).
 const ELECTION_TIMEOUT: Duration = Duration::from_secs(1);
@@ -83,10 +85,10 @@ fn frozen() {
     for _ in 0..rounds(2, 10) {
         let leader = cluster.leader();
         let fault = Instant::now();
-        cluster.members[leader].freeze();
+        cluster.members[leader].freeze().unwrap();
         resumed.note("freeze", load.wrote_since(fault));
         std::thread::sleep(FREEZE.saturating_sub(fault.elapsed()));
-        cluster.members[leader].thaw();
+        cluster.members[leader].thaw().unwrap();
         cluster.await_healthy();
         load.write_more(WRITERS.writers);
     }
@@ -98,7 +100,9 @@ fn frozen() {
 fn cut_off() {
     let target = target!();
     let _alone = alone();
-    let Some(lan) = Lan::build() else { return };
+    let Some(lan) = here(Lan::build()) else {
+        return;
+    };
     let cluster = Cluster::start_in(lan, target, &[]);
     let load = Load::start(&cluster, WRITERS);
     let mut resumed = Resumed::default();
@@ -108,13 +112,13 @@ fn cut_off() {
         let what = [Cut::Peers, Cut::Everything][round % 2];
         let leader = cluster.leader();
         let fault = Instant::now();
-        cluster.lan().cut(leader, what);
+        cluster.lan().unwrap().cut(leader, what).unwrap();
         resumed.note("cut", load.wrote_since(fault));
         until("another leader", || match cluster.leader() {
             same if same == leader => Err("the same".to_owned()),
             _ => Ok(()),
         });
-        cluster.lan().heal(leader, what);
+        cluster.lan().unwrap().heal(leader, what).unwrap();
         cluster.await_healthy();
         load.write_more(WRITERS.writers);
     }

@@ -9,10 +9,10 @@ use std::time::{Duration, Instant};
 use tokio::task::JoinHandle;
 use tokio::time::sleep;
 
-use crate::client::{Client, runtime};
 use crate::harness::until;
 use crate::history::{Ledger, Write};
 use crate::members::Cluster;
+use faults::client::{Client, runtime};
 
 /// How long a writer waits for an answer before it tries another member.
 const WRITE_PATIENCE: Duration = Duration::from_secs(2);

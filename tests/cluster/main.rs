@@ -11,7 +11,6 @@
 #![allow(clippy::print_stderr, reason = "what a test says goes to its output")]
 
 mod api_server;
-mod client;
 mod ex_leader;
 mod example;
 mod full_disk;
@@ -20,12 +19,11 @@ mod handover;
 #[allow(dead_code, reason = "the end-to-end tests use the rest of it")]
 mod harness;
 mod history;
+mod http;
 mod lagging;
 mod leader_lost;
 mod load;
 mod members;
 mod membership;
 mod memory;
-mod net;
-mod small_disk;
 mod target;

@@ -3,10 +3,10 @@
 use std::net::TcpStream;
 
 use crate::harness::{alone, need, until};
+use crate::http::{http_get, metric};
 use crate::load::{Load, Shape};
 use crate::members::{Cluster, id};
-use crate::net::http_get;
-use crate::target::{Target, target};
+use crate::target::target;
 
 const WRITERS: Shape = Shape {
     writers: 40,
@@ -86,7 +86,7 @@ fn remove(cluster: &mut Cluster, asked: &[usize], at: usize, id: u64) {
         }
     });
     if cluster.members[at].is_up() {
-        cluster.members[at].wait();
+        cluster.members[at].wait().unwrap();
     }
 }
 
@@ -252,9 +252,14 @@ fn one_of_two_leaves_whoever_leads() {
             false => Err(health),
         }
     });
-    if matches!(cluster.target, Target::Keelson) {
+    if cluster.target.ours {
         let ready = http_get(&url, "/readyz/non_learner");
         assert!(ready.contains(" 503 "), "{ready}");
-        assert!(cluster.members[added.at].metric("etcd_server_is_learner ") > 0.0);
+        assert!(
+            metric(
+                &cluster.members[added.at].client_url,
+                "etcd_server_is_learner "
+            ) > 0.0
+        );
     }
 }

@@ -11,11 +11,11 @@ use proto::etcdserverpb::watch_client::WatchClient;
 use tonic::transport::Endpoint;
 use tonic::{Code, Streaming};
 
-use crate::client::{Client, runtime};
 use crate::harness::alone;
 use crate::members::Cluster;
-use crate::small_disk::SmallDisk;
-use crate::target::{Target, target};
+use crate::target::{here, target};
+use faults::SmallDisk;
+use faults::client::{Client, runtime};
 
 /// Megabytes a member may grow by: what may wait for the disk and on its way there
 /// (limits of 128, 64 and 64 MiB), and what an allocator makes of it.
@@ -51,15 +51,15 @@ fn flood(client: &Client, span: Duration) -> Vec<(Code, String)> {
 #[test]
 fn a_disk_that_stands_still_refuses_requests_first() {
     let target = target!();
-    if matches!(target, Target::Etcd(_)) {
+    if !target.ours {
         eprintln!("cannot run: etcd counts its proposals only, not their bytes");
         return;
     }
     let _alone = alone();
-    let Some(disk) = SmallDisk::mount() else {
+    let Some(disk) = here(SmallDisk::mount()) else {
         return;
     };
-    let mut cluster = Cluster::planned(target, None, &[]);
+    let mut cluster = Cluster::planned(target);
     let only = cluster.plan();
     cluster.members[only].data = disk.path().join("data");
     cluster.start_all();
@@ -67,10 +67,10 @@ fn a_disk_that_stands_still_refuses_requests_first() {
     let patience = Duration::from_secs(10);
     let put = |key: &str| runtime().block_on(client.put(key, "value", patience));
     put("before").unwrap();
-    let pid = cluster.members[only].program().pid();
+    let pid = cluster.members[only].process().unwrap().pid();
     let before = memory_mb(pid);
 
-    let frozen = disk.freeze();
+    let frozen = disk.freeze().unwrap();
     let refused = flood(&client, Duration::from_secs(8));
     let grown = memory_mb(pid).saturating_sub(before);
     drop(frozen);
@@ -120,7 +120,7 @@ fn watchers_that_do_not_read_hold_nothing() {
     let client = cluster.members[0].client.clone();
     let url = cluster.members[0].client_url.clone();
     let mut watchers = runtime().block_on(join_all((0..WATCHERS).map(|_| watch(&url, "slow/"))));
-    let pid = cluster.members[0].program().pid();
+    let pid = cluster.members[0].process().unwrap().pid();
     let before = memory_mb(pid);
 
     let value = "x".repeat(64 << 10);

@@ -1,49 +1,34 @@
 //! Whose store is tested, and how long: both are said by the environment.
 
-use std::path::PathBuf;
-use std::process::Command;
+use faults::Target;
 
 use crate::harness::tool;
 
-/// Whose program the members run.
-#[derive(Clone, Debug)]
-pub(crate) enum Target {
-    /// Ours.
-    Keelson,
-    /// A real etcd, the oracle.
-    Etcd(PathBuf),
+/// Returns what the environment asks for; `None` if it is not there.
+pub(crate) fn asked() -> Option<Target> {
+    match std::env::var("KEELSON_CLUSTER_TARGET").as_deref() {
+        Ok("keelson") | Err(_) => Some(Target::keelson(env!("CARGO_BIN_EXE_keelson"))),
+        Ok("etcd") => tool("etcd").map(Target::etcd),
+        Ok(other) => panic!("KEELSON_CLUSTER_TARGET is etcd or keelson, not {other:?}"),
+    }
 }
 
-impl Target {
-    /// Returns what the environment asks for; `None` if it is not there.
-    pub(crate) fn asked() -> Option<Self> {
-        match std::env::var("KEELSON_CLUSTER_TARGET").as_deref() {
-            Ok("keelson") | Err(_) => Some(Self::Keelson),
-            Ok("etcd") => tool("etcd").map(Self::Etcd),
-            Ok(other) => panic!("KEELSON_CLUSTER_TARGET is etcd or keelson, not {other:?}"),
+/// Takes what this machine has the means for, or says what is missing.
+pub(crate) fn here<T>(made: faults::Result<T>) -> Option<T> {
+    match made {
+        Ok(made) => Some(made),
+        Err(why @ faults::Error::Missing(..)) => {
+            eprintln!("cannot run: {why}");
+            None
         }
-    }
-
-    /// Begins a command that runs a member; a prefix may put it somewhere else.
-    pub(crate) fn command(&self, prefix: &[String]) -> Command {
-        let mut words: Vec<std::ffi::OsString> = prefix.iter().map(Into::into).collect();
-        match self {
-            Self::Keelson => {
-                words.push(env!("CARGO_BIN_EXE_keelson").into());
-                words.push("kvstore".into());
-            }
-            Self::Etcd(program) => words.push(program.into()),
-        }
-        let mut command = Command::new(&words[0]);
-        command.args(&words[1..]);
-        command
+        Err(other) => panic!("{other}"),
     }
 }
 
 /// Takes the target or ends the test.
 macro_rules! target {
     () => {
-        match $crate::target::Target::asked() {
+        match $crate::target::asked() {
             Some(target) => target,
             None => return,
         }

@@ -1,11 +1,12 @@
 //! A client of one member: its own connection, an answer or an error within a
-//! time, and no retries, so that a test sees what the member says.
+//! time, and no retries, so that whoever asks sees what the member says.
 
 use std::future::Future;
 use std::sync::OnceLock;
 use std::time::Duration;
 
 use proto::etcdserverpb as pb;
+use proto::etcdserverpb::cluster_client::ClusterClient;
 use proto::etcdserverpb::kv_client::KvClient;
 use proto::etcdserverpb::maintenance_client::MaintenanceClient;
 use proto::etcdserverpb::watch_client::WatchClient;
@@ -18,38 +19,62 @@ use tonic::{Response, Status};
 const CONNECT_PATIENCE: Duration = Duration::from_secs(1);
 /// How long a question about a member may take.
 const QUESTION_PATIENCE: Duration = Duration::from_secs(2);
+/// How long a request of an operator may take.
+const OPERATION_PATIENCE: Duration = Duration::from_secs(10);
 /// How long the whole history may take to be sent.
 const HISTORY_PATIENCE: Duration = Duration::from_secs(60);
 /// The largest answer taken.
 const ANSWER_BYTES_MAX: usize = 256 << 20;
 
 /// Where all clients run.
-pub(crate) fn runtime() -> &'static Runtime {
+pub fn runtime() -> &'static Runtime {
     static RUNTIME: OnceLock<Runtime> = OnceLock::new();
-    RUNTIME.get_or_init(|| Runtime::new().unwrap())
+    RUNTIME.get_or_init(|| Runtime::new().expect("the system gives a few threads and a poll"))
 }
 
 /// One change in the history of a store.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Change {
-    pub(crate) revision: i64,
-    pub(crate) key: String,
-    pub(crate) value: String,
-    pub(crate) version: i64,
+pub struct Change {
+    /// Its revision.
+    pub revision: i64,
+    /// What was changed.
+    pub key: String,
+    /// What it was changed to; empty if it was deleted.
+    pub value: String,
+    /// How often it was written since it was made; zero if it was deleted.
+    pub version: i64,
+}
+
+/// What an operator asks about the membership.
+#[derive(Clone, Debug)]
+pub enum Ask {
+    /// Who is a member.
+    List,
+    /// That a member be added; the first of the answer is the new one.
+    Add {
+        /// Where the others will reach it.
+        peer_url: String,
+        /// Whether it has no vote yet.
+        learner: bool,
+    },
+    /// That a learner be given a vote.
+    Promote(u64),
+    /// That a member be removed.
+    Remove(u64),
 }
 
 /// A connection to one member.
 #[derive(Clone, Debug)]
-pub(crate) struct Client {
+pub struct Client {
     channel: Channel,
 }
 
 impl Client {
     /// Connects when first used, and again when the connection was lost.
-    pub(crate) fn new(url: &str) -> Self {
+    pub fn new(url: &str) -> Self {
         let _inside = runtime().enter();
         let channel = Endpoint::from_shared(url.to_owned())
-            .unwrap()
+            .expect("the URL of a member is one")
             .connect_timeout(CONNECT_PATIENCE)
             .tcp_nodelay(true)
             .connect_lazy();
@@ -57,12 +82,7 @@ impl Client {
     }
 
     /// Puts, and returns the revision.
-    pub(crate) async fn put(
-        &self,
-        key: &str,
-        value: &str,
-        patience: Duration,
-    ) -> Result<i64, Status> {
+    pub async fn put(&self, key: &str, value: &str, patience: Duration) -> Result<i64, Status> {
         let request = pb::PutRequest {
             key: key.to_owned().into(),
             value: value.to_owned().into(),
@@ -74,7 +94,7 @@ impl Client {
     }
 
     /// Reads one key: its value and the revision of its last change.
-    pub(crate) async fn get(
+    pub async fn get(
         &self,
         key: &str,
         serializable: bool,
@@ -92,27 +112,95 @@ impl Client {
     }
 
     /// Asks the member who it is and whom it follows.
-    pub(crate) async fn status(&self) -> Result<pb::StatusResponse, Status> {
+    pub async fn status(&self) -> Result<pb::StatusResponse, Status> {
         let mut client = MaintenanceClient::new(self.channel.clone());
         within(QUESTION_PATIENCE, client.status(pb::StatusRequest {})).await
     }
 
     /// Returns the alarms that are on.
-    pub(crate) async fn alarms(&self) -> Result<Vec<pb::AlarmMember>, Status> {
+    pub async fn alarms(&self) -> Result<Vec<pb::AlarmMember>, Status> {
         let mut client = MaintenanceClient::new(self.channel.clone());
         let get = pb::AlarmRequest::default();
         Ok(within(QUESTION_PATIENCE, client.alarm(get)).await?.alarms)
     }
 
+    /// Lets the store go on after it ran out of room.
+    pub async fn disarm(&self) -> Result<(), Status> {
+        for alarm in self.alarms().await? {
+            let disarm = pb::AlarmRequest {
+                action: pb::alarm_request::AlarmAction::Deactivate.into(),
+                member_id: alarm.member_id,
+                alarm: alarm.alarm,
+            };
+            let mut client = MaintenanceClient::new(self.channel.clone());
+            within(QUESTION_PATIENCE, client.alarm(disarm)).await?;
+        }
+        Ok(())
+    }
+
     /// Returns the member's hash of everything up to a revision.
-    pub(crate) async fn hash_kv(&self, revision: i64) -> Result<pb::HashKvResponse, Status> {
+    pub async fn hash_kv(&self, revision: i64) -> Result<pb::HashKvResponse, Status> {
         let mut client = MaintenanceClient::new(self.channel.clone());
         let request = pb::HashKvRequest { revision };
         within(HISTORY_PATIENCE, client.hash_kv(request)).await
     }
 
+    /// Sends an operator's request to the cluster of members.
+    pub async fn members(&self, ask: Ask) -> Result<Vec<pb::Member>, Status> {
+        let mut client = ClusterClient::new(self.channel.clone());
+        match ask {
+            Ask::List => {
+                let request = pb::MemberListRequest::default();
+                let reply = within(OPERATION_PATIENCE, client.member_list(request)).await?;
+                Ok(reply.members)
+            }
+            Ask::Add { peer_url, learner } => {
+                let request = pb::MemberAddRequest {
+                    peer_ur_ls: vec![peer_url],
+                    is_learner: learner,
+                };
+                let reply = within(OPERATION_PATIENCE, client.member_add(request)).await?;
+                Ok(reply.member.into_iter().chain(reply.members).collect())
+            }
+            Ask::Promote(id) => {
+                let request = pb::MemberPromoteRequest { id };
+                let reply = within(OPERATION_PATIENCE, client.member_promote(request)).await?;
+                Ok(reply.members)
+            }
+            Ask::Remove(id) => {
+                let request = pb::MemberRemoveRequest { id };
+                let reply = within(OPERATION_PATIENCE, client.member_remove(request)).await?;
+                Ok(reply.members)
+            }
+        }
+    }
+
+    /// Hands leadership to another member.
+    pub async fn move_leader(&self, to: u64) -> Result<(), Status> {
+        let mut client = MaintenanceClient::new(self.channel.clone());
+        let request = pb::MoveLeaderRequest { target_id: to };
+        within(OPERATION_PATIENCE, client.move_leader(request)).await?;
+        Ok(())
+    }
+
+    /// Gives back the room that deleted rows took.
+    pub async fn defragment(&self) -> Result<(), Status> {
+        let mut client = MaintenanceClient::new(self.channel.clone());
+        let request = pb::DefragmentRequest {};
+        within(HISTORY_PATIENCE, client.defragment(request)).await?;
+        Ok(())
+    }
+
+    /// Forgets what was before a revision.
+    pub async fn compact(&self, revision: i64, physical: bool) -> Result<(), Status> {
+        let mut client = KvClient::new(self.channel.clone());
+        let request = pb::CompactionRequest { revision, physical };
+        within(OPERATION_PATIENCE, client.compact(request)).await?;
+        Ok(())
+    }
+
     /// Returns every change up to a revision, the last of which must be a put.
-    pub(crate) async fn history(&self, until: i64) -> Result<Vec<Change>, Status> {
+    pub async fn history(&self, until: i64) -> Result<Vec<Change>, Status> {
         let all = pb::WatchCreateRequest {
             key: b"\0"[..].into(),
             range_end: b"\0"[..].into(),
