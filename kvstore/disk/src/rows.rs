@@ -9,6 +9,7 @@
 mod heap;
 
 use std::{
+    fs::File,
     io,
     path::{Path, PathBuf},
     sync::Arc,
@@ -37,6 +38,9 @@ const CLOSING_PAUSE: Duration = Duration::from_millis(5);
 /// large row under its own key is of format 1 or 2, and moves when it is replaced.
 const PLACE_PREFIX: u8 = b'>';
 
+/// The engine's files, in the directory of the rows (sled 0.34.7: `config.rs`).
+const PAGES: &str = "db";
+const SETTINGS: &str = "conf";
 /// Where the heap is, in the directory of the rows.
 const HEAP_DIR: &str = "heap";
 
@@ -44,6 +48,8 @@ const HEAP_DIR: &str = "heap";
 #[derive(Clone, Debug)]
 pub struct Rows {
     db: sled::Db,
+    /// The file all of the engine's pages are in.
+    pages: Arc<File>,
     heap: Arc<Heap>,
     path: PathBuf,
 }
@@ -75,8 +81,10 @@ impl Rows {
             Err(error) => Err(failed(path, &error)),
         });
         let heap = Arc::new(Heap::open(&path.join(HEAP_DIR), places)?);
+        let pages = Arc::new(sync_engine(path)?);
         Ok(Self {
             db,
+            pages,
             heap,
             path: path.to_owned(),
         })
@@ -117,7 +125,13 @@ impl Rows {
         self.db
             .flush()
             .map_err(|error| failed(&self.path, &error))
-            .and_then(|_bytes| self.heap.remove(&empty))
+            .and_then(|_bytes| {
+                // For the engine itself `sync_file_range` is enough, which promises
+                // neither the file's size nor that the disk wrote what it took.
+                let synced = self.pages.sync_data();
+                synced.map_err(DiskError::io("sync", &self.path.join(PAGES)))
+            })
+            .and_then(|()| self.heap.remove(&empty))
             .inspect_err(|_failed| self.give_up())
     }
 
@@ -191,6 +205,23 @@ fn place_key(key: &[u8]) -> Vec<u8> {
     place.push(PLACE_PREFIX);
     place.extend_from_slice(key);
     place
+}
+
+/// Makes the engine's files, and that they are there, durable: it writes its settings
+/// and makes its files without a sync. Returns the one with its pages.
+fn sync_engine(path: &Path) -> Result<File, DiskError> {
+    let sync = |path: &Path| {
+        let file = File::open(path).map_err(DiskError::io("open", path))?;
+        file.sync_all().map_err(DiskError::io("sync", path))?;
+        Ok(file)
+    };
+    sync(&path.join(SETTINGS))?;
+    let pages = sync(&path.join(PAGES))?;
+    sync(path)?;
+    if let Some(parent) = path.parent() {
+        sync(parent)?;
+    }
+    Ok(pages)
 }
 
 /// Opens the engine, waiting for an earlier one of this process to be gone: its
