@@ -2,12 +2,13 @@
 //!
 //! Each subcommand is one way to doubt it. `diff` runs the same random programs
 //! against a member and a real etcd and compares every answer. What is checked is
-//! always a process of its own, spoken to as any client would. `check` judges what such
-//! a run recorded.
+//! always a process of its own, spoken to as any client would. `run` hurts a cluster of
+//! these while clients work on it, and `check` judges what such a run recorded.
 
 mod check;
 mod diff;
 mod report;
+mod run;
 mod say;
 
 use std::{collections::BTreeMap, process::ExitCode};
@@ -28,6 +29,9 @@ enum Command {
     /// answer field by field.
     Diff(Box<diff::Args>),
     Check(check::Args),
+    /// Hurt a cluster of real processes while clients work on it, and judge what they
+    /// were told.
+    Run(Box<run::Args>),
     /// Run one member of the store. This program starts itself so; people do not.
     #[command(hide = true)]
     Member {
@@ -41,6 +45,7 @@ fn main() -> ExitCode {
     let agreed = match Cli::parse().command {
         Command::Diff(args) => diff::run(&args),
         Command::Check(args) => return told(check::run(&args), HARNESS_ERROR.into()),
+        Command::Run(args) => return told(run::run(&args), HARNESS_ERROR.into()),
         Command::Member { flags } => member(&flags),
     };
     let code = |agreed| match agreed {
