@@ -213,7 +213,7 @@ async fn all(args: &Args, ready: Ready) -> anyhow::Result<Outcome> {
     compactor.abort();
     let mut aftermath = torment
         .join()
-        .map_err(|_| anyhow::anyhow!("the nemesis' thread panicked"))?;
+        .map_err(|_panic| anyhow::anyhow!("the nemesis' thread panicked"))?;
     aftermath.skipped.splice(0..0, skipped);
     if aftermath.lost.is_none() {
         aftermath = settle(&world, aftermath, &mut unfinished).await?;

@@ -73,49 +73,42 @@ pub(super) async fn watch(
             return Ended { next };
         };
         let revision = response.header.as_ref().map_or(0, |h| h.revision);
-        match said(response) {
-            Told::Events {
-                revision,
-                events,
-                fragment,
-            } => {
-                let last = events.last().map_or(0, |e| e.kv.modified);
-                // The rest of a revision cut in two is still to come.
-                next = if fragment {
-                    next.max(last)
-                } else {
-                    next.max(last + 1)
-                };
-                told(Told::Events {
-                    revision,
-                    events,
-                    fragment,
-                });
-            }
-            Told::Progress { revision } => {
-                next = next.max(revision + 1);
-                told(Told::Progress { revision });
-            }
-            Told::Created { revision } => {
-                told(Told::Created { revision });
-                if request.revision == 0 {
-                    next = revision + 1;
-                }
-            }
-            Told::Compacted { revision } => {
-                told(Told::Compacted { revision });
-                return Ended { next: revision };
-            }
-            other => {
-                told(other);
-                return Ended { next };
-            }
+        let said = said(response);
+        let goes_on = follow(&said, request, &mut next);
+        told(said);
+        if !goes_on {
+            return Ended { next };
         }
         if whole {
             world.saw(member, next - 1);
         }
         world.told(revision);
     }
+}
+
+/// Moves to the first revision not seen yet; says whether the watch goes on.
+fn follow(said: &Told, request: &WatchRequest, next: &mut i64) -> bool {
+    match said {
+        Told::Events {
+            events, fragment, ..
+        } => {
+            let last = events.last().map_or(0, |e| e.kv.modified);
+            // The rest of a revision cut in two is still to come.
+            *next = (*next).max(last + i64::from(!fragment));
+        }
+        Told::Progress { revision } => *next = (*next).max(revision + 1),
+        Told::Created { revision } => {
+            if request.revision == 0 {
+                *next = revision + 1;
+            }
+        }
+        Told::Compacted { revision } => {
+            *next = *revision;
+            return false;
+        }
+        _ => return false,
+    }
+    true
 }
 
 fn create(request: &WatchRequest) -> pb::WatchRequest {
@@ -192,7 +185,7 @@ pub(super) async fn watch_all(world: Rc<World>, member: usize) {
             end: vec![0].into(),
             revision: next,
             progress: true,
-            prev_kv: member % 2 == 0,
+            prev_kv: member.is_multiple_of(2),
             ..WatchRequest::default()
         };
         let removed = async {

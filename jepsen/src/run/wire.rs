@@ -44,6 +44,7 @@ fn with<T>(message: T, token: Option<&Token>) -> tonic::Request<T> {
 }
 
 /// Calls what the request is for, and boxes what is large.
+#[allow(clippy::too_many_lines, reason = "a table: one arm a request")]
 async fn call(
     channel: &Channel,
     token: Option<&Token>,
