@@ -96,6 +96,29 @@ pub struct Replayed {
 struct Segment {
     name: SegmentName,
     size: u64,
+    begins: Begins,
+}
+
+/// How the entries of a segment follow what is before it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Begins {
+    /// They go on right behind the index that its head names, or there are none yet.
+    #[default]
+    Behind,
+    /// The first of them replaces some from before: the head names what is void, and
+    /// the segment before must stay.
+    Over,
+    /// The log begins anew in it.
+    Anew,
+}
+
+impl Begins {
+    /// Takes in an entry of a segment with this name.
+    fn note(&mut self, name: &SegmentName, index: u64) {
+        if *self == Self::Behind && index <= name.last_index {
+            *self = Self::Over;
+        }
+    }
 }
 
 /// An open log.
@@ -143,6 +166,7 @@ impl Wal {
             segments.push(Segment {
                 name: name.clone(),
                 size,
+                begins: replay.begins,
             });
             file = Some(opened);
         }
@@ -232,6 +256,9 @@ impl Wal {
             self.writer.record(&mut self.buffer, Kind::Entry, |out| {
                 encode_entry(entry, out)
             });
+            if let Some(segment) = self.segments.last_mut() {
+                segment.begins.note(&segment.name, entry.index);
+            }
             self.last_index = entry.index;
             self.last_term = entry.term;
         }
@@ -285,9 +312,13 @@ impl Wal {
     pub fn release(&mut self, covered: u64) -> Result<usize, DiskError> {
         // The entry at `covered` itself is kept in reach: its term is asked for.
         let later = self.segments.iter().skip(1);
-        let count = later
+        let mut count = later
             .take_while(|next| next.name.last_index <= covered)
             .count();
+        // The oldest segment must be one that can be read without those before.
+        while count > 0 && self.segments[count].begins == Begins::Over {
+            count -= 1;
+        }
         self.remove_older(count)
     }
 
@@ -426,6 +457,7 @@ impl Wal {
         self.segments.push(Segment {
             name,
             size: spare.size,
+            begins: Begins::Behind,
         });
         Ok(())
     }

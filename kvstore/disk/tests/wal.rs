@@ -454,3 +454,57 @@ fn a_full_disk_is_named_and_the_next_start_finds_all() {
     let (_, replayed) = open(&disk.crash(|| false), 4096).unwrap();
     assert_eq!(replayed.recovered.last_index(), index);
 }
+
+/// Writes entries until the next one needs a new segment, has one of another term
+/// take the place of the last, and goes on.
+fn overwritten_at_a_boundary(disk: &SimDisk) -> (Wal, u64) {
+    let (mut wal, _) = open(disk, 4096).unwrap();
+    let mut last = 0;
+    while wal.segment_count() == 1 {
+        last += 1;
+        wal.append(Some(&state(1, last - 1)), &[entry(last, 1, 700)])
+            .unwrap();
+        wal.flush(true).unwrap();
+        // The one that would begin the next segment is of the next leader.
+        if used(&disk.bytes(&wal_files(disk)[0]).unwrap()) + 800 > 4096 {
+            wal.append(Some(&state(2, last - 1)), &[entry(last, 2, 700)])
+                .unwrap();
+            wal.flush(true).unwrap();
+        }
+    }
+    (wal, last)
+}
+
+#[test]
+fn a_segment_that_begins_over_an_entry_keeps_the_one_before() {
+    let disk = SimDisk::new();
+    let (mut wal, last) = overwritten_at_a_boundary(&disk);
+    assert_eq!(wal.segment_count(), 2);
+    assert_eq!(wal.release(last).unwrap(), 0, "its head names a void entry");
+    drop(wal);
+    let (mut wal, replayed) = open(&disk.crash(|| false), 4096).unwrap();
+    let found = replayed.recovered.entries.last().unwrap();
+    assert_eq!((found.index, found.term), (last, 2));
+    assert_eq!(wal.release(last).unwrap(), 0, "nor after a start");
+    // The next segment goes on as it should, and the two may go together.
+    let mut next = last;
+    while wal.segment_count() == 2 {
+        next += 1;
+        wal.append(None, &[entry(next, 2, 700)]).unwrap();
+    }
+    wal.flush(true).unwrap();
+    assert_eq!(wal.release(next).unwrap(), 2);
+}
+
+#[test]
+fn a_log_that_begins_anew_where_an_entry_was_overwritten_opens() {
+    let disk = SimDisk::new();
+    let (mut wal, last) = overwritten_at_a_boundary(&disk);
+    let base = disk::Base {
+        index: last + 50,
+        term: 3,
+    };
+    wal.reset(base, None).unwrap();
+    let (_, replayed) = open(&disk.crash(|| false), 4096).unwrap();
+    assert_eq!(replayed.recovered.base_index, base.index);
+}

@@ -6,7 +6,7 @@ use bytes::{Buf, BufMut, Bytes};
 use member::{HardState, LogEntry, Recovered, decode_entry, decode_hard_state, encode_hard_state};
 
 use super::{
-    Dropped, Identity,
+    Begins, Dropped, Identity,
     record::{self, Found, Kind, Verdict},
 };
 use crate::{
@@ -186,6 +186,8 @@ pub(super) struct Replay {
     pub(super) lowered: bool,
     identity: Option<Identity>,
     started: bool,
+    /// How the entries of the last segment begin.
+    pub(super) begins: Begins,
 }
 
 impl Replay {
@@ -211,6 +213,7 @@ impl Replay {
         self.identity = Some(identity);
         self.hard_state_at = 0;
         self.synced = 0;
+        self.begins = Begins::Behind;
         let mut at = 0;
         loop {
             match record::read(&bytes, at, self.chain, number) {
@@ -263,6 +266,7 @@ impl Replay {
                 let payload = Bytes::copy_from_slice(&payload);
                 let entry =
                     decode_entry(payload).map_err(|error| corrupt(path, at, error.to_string()))?;
+                self.begins.note(name, entry.index);
                 self.entry(entry)
                     .map_err(|reason| corrupt(path, at, reason))
             }
@@ -284,6 +288,7 @@ impl Replay {
                     entries: Vec::new(),
                 };
                 self.hard_state_at = at;
+                self.begins = Begins::Anew;
                 Ok(())
             }
         }

@@ -5,7 +5,7 @@ use std::{path::Path, sync::Arc};
 use bytes::BufMut;
 use member::{HardState, Recovered, encode_hard_state};
 
-use super::{Options, Replayed, Wal, record::Kind};
+use super::{Begins, Options, Replayed, Wal, record::Kind};
 use crate::{error::DiskError, file::Disk, rows_home::RowsHome};
 
 /// The entry that rows are the state after, and behind which a log begins.
@@ -86,7 +86,16 @@ impl Wal {
             commit: state.commit.max(base.index),
             ..state
         };
+        let begins = |log: &Self| log.segments.last().map(|segment| segment.begins);
+        if begins(self) == Some(Begins::Over) {
+            // Those before go below, and it could not be read without them.
+            self.flush(true)?;
+            self.next_segment(64)?;
+        }
         self.make_room(64)?;
+        if let Some(segment) = self.segments.last_mut() {
+            segment.begins = Begins::Anew;
+        }
         // One record, so that a torn write leaves the old log or the new one.
         self.writer.record(&mut self.buffer, Kind::Base, |out| {
             out.put_u64_le(base.index);
