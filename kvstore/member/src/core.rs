@@ -209,8 +209,11 @@ impl Member {
 
     fn tick(&mut self, now: Duration, outputs: &mut Vec<Output>) {
         let times = match self.standing.role {
-            Role::Candidate => CANDIDATE_HASTE,
-            Role::Follower | Role::Leader => 1,
+            // Who does not ask before it stands raises everybody's term and sets their
+            // clocks back: one whose log is too short to win would keep those who
+            // could from standing, for ever.
+            Role::Candidate if self.config.pre_vote => CANDIDATE_HASTE,
+            Role::Candidate | Role::Follower | Role::Leader => 1,
         };
         for _ in 0..times {
             if self.standing.role == Role::Leader || self.may_campaign() {
