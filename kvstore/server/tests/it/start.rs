@@ -38,7 +38,7 @@ async fn a_newer_directory_is_left_alone() {
         .await
         .unwrap_err()
         .to_string();
-    assert!(error.contains("99") && error.contains("knows 2"), "{error}");
+    assert!(error.contains("99") && error.contains("knows 4"), "{error}");
 }
 
 /// As etcd does: what a member began with stays, whatever its flags say later.
