@@ -70,10 +70,10 @@ fn odd_ones(hashes: &[(u64, KvHash)]) -> Vec<u64> {
     let Some((_, first)) = hashes.first() else {
         return Vec::new();
     };
-    let comparable = |(_, it): &&(u64, KvHash)| {
-        it.hash_revision == first.hash_revision && it.compact_revision == first.compact_revision
-    };
-    let hashes: Vec<_> = hashes.iter().filter(comparable).collect();
+    let hashes: Vec<_> = hashes
+        .iter()
+        .filter(|(_, it)| comparable(first, it))
+        .collect();
     let say = |hash: u32| hashes.iter().filter(|(_, it)| it.hash == hash).count();
     let most = hashes.iter().map(|(_, it)| it.hash);
     let right = most
@@ -84,6 +84,11 @@ fn odd_ones(hashes: &[(u64, KvHash)]) -> Vec<u64> {
     odd.map(|(id, _)| *id).collect()
 }
 
+/// Says whether two hashes are of the same stretch of history.
+fn comparable(one: &KvHash, other: &KvHash) -> bool {
+    one.hash_revision == other.hash_revision && one.compact_revision == other.compact_revision
+}
+
 /// Compares this member with the others before it serves; names one that says
 /// otherwise, unless most say what this one does. Members that cannot be asked have no
 /// say.
@@ -92,10 +97,7 @@ pub(crate) async fn differing_peer(handle: &Handle) -> Result<Option<u64>, RpcEr
     let answers = ask_all(handle, own.hash_revision).await;
     let (differing, alike): (Vec<_>, Vec<_>) = answers
         .into_iter()
-        .filter(|(_, theirs)| {
-            own.hash_revision == theirs.hash_revision
-                && own.compact_revision == theirs.compact_revision
-        })
+        .filter(|(_, theirs)| comparable(&own, theirs))
         .partition(|(_, theirs)| theirs.hash != own.hash);
     let Some((peer, _)) = differing.first() else {
         return Ok(None);

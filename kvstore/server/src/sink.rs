@@ -149,18 +149,22 @@ impl Sink for Inlet {
     }
 
     async fn status(&self) -> Result<pb::StatusReply, Status> {
-        let status = self.handle().status()?;
         let uptime = self.shared.now().as_millis();
-        Ok(pb::StatusReply {
-            server_version: API_VERSION.to_owned(),
-            leader: status.leader,
-            term: status.raft_term,
-            applied_index: status.raft_applied_index,
-            committed_index: status.raft_index,
-            revision: status.revision,
-            learner: self.shared.is_learner(),
-            uptime_millis: u64::try_from(uptime).unwrap_or(u64::MAX),
-            low_on_disk: self.shared.is_low_on_disk(),
-        })
+        // Asked every second: nothing here looks at the files, as a client's does.
+        let status = self.shared.with(|core| {
+            let standing = core.member.standing();
+            pb::StatusReply {
+                server_version: API_VERSION.to_owned(),
+                leader: standing.leader,
+                term: standing.term,
+                applied_index: core.machine.applied_index(),
+                committed_index: core.member.commit_index(),
+                revision: core.machine.revision(),
+                learner: self.shared.is_learner(),
+                uptime_millis: u64::try_from(uptime).unwrap_or(u64::MAX),
+                low_on_disk: self.shared.is_low_on_disk(),
+            }
+        })?;
+        Ok(status)
     }
 }
