@@ -8,6 +8,7 @@ mod access;
 pub(crate) mod answer;
 pub(crate) mod call;
 mod greeting;
+mod outbox;
 pub(crate) mod plain;
 mod probes;
 mod route;
@@ -22,7 +23,7 @@ use hyper_util::{
 use tokio::io::{AsyncRead, AsyncWrite};
 use tonic::body::Body;
 
-use self::{access::Access, greeting::Greeting};
+use self::{access::Access, greeting::Greeting, outbox::Conversation};
 use crate::{
     accept::{GREETING_TIMEOUT, Visit},
     config::KeepAlive,
@@ -122,9 +123,11 @@ where
         }
         Greeting::Http2(head) => {
             let builder = builder.http2_only();
-            let io = Policed::new(Gathered { head, io }, keep_alive.min_time);
-            let connection = builder.serve_connection(TokioIo::new(io), service);
-            watcher.watch(connection.into_owned()).await
+            let (outbox, sender) = outbox::new(head, io);
+            let io = TokioIo::new(Policed::new(outbox, keep_alive.min_time));
+            let connection = builder.serve_connection(io, service);
+            let connection = Box::pin(watcher.watch(connection.into_owned()));
+            Conversation { connection, sender }.await
         }
     };
     if let Err(error) = ended {
