@@ -279,7 +279,7 @@ fn start(args: &Args, choices: &[nemesis::Choice]) -> anyhow::Result<(Bed, Vec<(
 
 fn about(args: &Args, seed: u64, bed: &Bed) -> About {
     let target = bed.cluster.target.program().display();
-    let command = format!(
+    let mut command = format!(
         "jepsen run --workload {} --nemesis {} --time {}s --nodes {} --rate {} --seed {seed}",
         args.workload,
         args.nemesis,
@@ -287,6 +287,13 @@ fn about(args: &Args, seed: u64, bed: &Bed) -> About {
         args.nodes,
         args.rate,
     );
+    if let Some(given) = &args.target {
+        let kind = if given.ours { "keelson" } else { "etcd" };
+        command.push_str(&format!(" --target {kind}={target}"));
+    }
+    if args.loopback {
+        command.push_str(" --loopback");
+    }
     About {
         title: format!("{} under {}", args.workload, args.nemesis),
         target: target.to_string(),
