@@ -21,12 +21,7 @@ fn jepsen(args: &[&str]) -> Output {
 
 #[test]
 fn everything_is_hurt_and_nothing_is_lost() {
-    let run = jepsen(&[
-        "--workload=all",
-        "--nemesis=all",
-        "--time=20s",
-        "--rate=300",
-    ]);
+    let run = jepsen(&["--workload=all", "--nemesis=all", "--time=8s", "--rate=300"]);
     assert_eq!(run.status.code(), Some(0));
 }
 
