@@ -25,7 +25,7 @@ fn alone() -> MutexGuard<'static, ()> {
 
 /// Starts three members with what is asked for, or says what is missing.
 fn bed(ground: Ground) -> Option<Bed> {
-    for why in Bed::missing(ground) {
+    if let Some(why) = Bed::missing(ground).first() {
         eprintln!("cannot run: {why}");
         return None;
     }
