@@ -421,7 +421,7 @@ impl StateMachine {
 
     /// Gives a lease its full time again. Only the leader may; on a follower,
     /// and for an unknown or run-out lease, the answer is LeaseNotFound
-    /// (a keepalive reply with TTL 0).
+    /// (a keepalive reply with TTL 0, once [`Self::has_lease`] denies it).
     pub fn renew(&mut self, id: LeaseId, now: Duration) -> Result<Renewed, Error> {
         self.lessor.renew(id, now)
     }

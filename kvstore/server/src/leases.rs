@@ -96,15 +96,30 @@ impl Handle {
     pub(crate) async fn renew_here(&self, id: LeaseId) -> Result<i64, RpcError> {
         // A deposed leader must not promise time it cannot give.
         self.catch_up().await?;
-        let now = self.shared.now();
-        let renewed = self.shared.with(|core| match core.leads() {
-            true => core.machine.renew(id, now),
-            false => Err(Error::NotLeader),
-        })?;
-        let renewed = match renewed {
-            Ok(renewed) => renewed,
-            Err(Error::LeaseNotFound) => return Ok(0),
-            Err(error) => return Err(error.into()),
+        let mut applied = self.shared.applied.subscribe();
+        let mut leader = self.shared.leadership.watch();
+        let renewed = loop {
+            let now = self.shared.now();
+            let renewed = self.shared.with(|core| match core.leads() {
+                true => match core.machine.renew(id, now) {
+                    // Its time is up, but only its revocation ends it: if that fails
+                    // because another member comes to lead, the lease lives on (etcd:
+                    // lease/lessor.go, `Renew`).
+                    Err(Error::LeaseNotFound) if core.machine.has_lease(id) => Ok(None),
+                    renewed => renewed.map(Some),
+                },
+                false => Err(Error::NotLeader),
+            })?;
+            match renewed {
+                Ok(Some(renewed)) => break renewed,
+                Ok(None) => tokio::select! {
+                    biased;
+                    _ = applied.changed() => {}
+                    _ = leader.changed() => {}
+                },
+                Err(Error::LeaseNotFound) => return Ok(0),
+                Err(error) => return Err(error.into()),
+            }
         };
         self.shared.metrics.lease_renewed.inc();
         if renewed.clear_checkpoint {

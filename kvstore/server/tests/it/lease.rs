@@ -100,6 +100,30 @@ async fn an_expired_lease_is_revoked_and_a_renewed_one_is_not() {
 }
 
 #[tokio::test]
+async fn who_is_told_that_a_lease_is_gone_finds_its_keys_gone() {
+    let store = Store::start().await;
+    let (mut lease, mut kv) = (store.lease().await, store.kv().await);
+    let (ask, asked) = tokio::sync::mpsc::channel(1);
+    let requests = tokio_stream::wrappers::ReceiverStream::new(asked);
+    let mut renewed = lease.lease_keep_alive(requests).await.unwrap().into_inner();
+    // Time is looked at ten times a second, so most of these come in between.
+    for id in 1..=5 {
+        lease.lease_grant(grant(2, id)).await.unwrap();
+        let granted = tokio::time::Instant::now();
+        let put = pb::PutRequest {
+            lease: id,
+            ..put("k", "x")
+        };
+        kv.0.put(put).await.unwrap();
+        tokio::time::sleep_until(granted + std::time::Duration::from_secs(2)).await;
+        ask.send(pb::LeaseKeepAliveRequest { id }).await.unwrap();
+        let reply = renewed.next().await.unwrap().unwrap();
+        assert_eq!((reply.id, reply.ttl), (id, 0));
+        assert_eq!(kv.get("k").await, None, "lease {id}");
+    }
+}
+
+#[tokio::test]
 async fn leases_survive_a_restart() {
     let mut store = Store::start().await;
     store
