@@ -15,7 +15,7 @@ mod tests;
 
 use std::{
     collections::BTreeMap,
-    fmt::Write as _,
+    fmt::{Display, Write as _},
     fs,
     path::{Path, PathBuf},
     process::ExitCode,
@@ -23,7 +23,7 @@ use std::{
 
 use anyhow::Context as _;
 use checkers::{
-    history::{History, Outcome, Time},
+    history::{Came, History, Outcome, Time},
     judge::Judgement,
     verdict::{Anomaly, Verdict},
 };
@@ -81,14 +81,6 @@ enum Class {
 impl Class {
     const ALL: [Self; 3] = [Self::Ok, Self::Fail, Self::Info];
 
-    fn of(outcome: &Outcome) -> Self {
-        match outcome {
-            Outcome::Ok(_) => Self::Ok,
-            Outcome::Fail(_) => Self::Fail,
-            Outcome::Info(_) => Self::Info,
-        }
-    }
-
     fn word(self) -> &'static str {
         match self {
             Self::Ok => "ok",
@@ -96,6 +88,42 @@ impl Class {
             Self::Info => "info",
         }
     }
+}
+
+/// One thing that a client did, whichever API it spoke.
+struct Act<'a> {
+    process: u32,
+    call: Time,
+    ret: Time,
+    class: Class,
+    what: &'a dyn Display,
+}
+
+/// Returns everything that clients did.
+fn acts(history: &History) -> Vec<Act<'_>> {
+    let ops = history.ops.iter().map(|op| Act {
+        process: op.process,
+        call: op.call,
+        ret: op.ret,
+        class: match op.outcome {
+            Outcome::Ok(_) => Class::Ok,
+            Outcome::Fail(_) => Class::Fail,
+            Outcome::Info(_) => Class::Info,
+        },
+        what: op,
+    });
+    let calls = history.calls.iter().map(|call| Act {
+        process: call.process,
+        call: call.call,
+        ret: call.ret,
+        class: match call.came {
+            Came::Ok(_) => Class::Ok,
+            Came::Refused(_) => Class::Fail,
+            Came::Unknown(_) => Class::Info,
+        },
+        what: call,
+    });
+    ops.chain(calls).collect()
 }
 
 /// The time that is drawn.
@@ -107,7 +135,8 @@ struct Extent {
 
 impl Extent {
     fn of(history: &History) -> Self {
-        let spans = history.ops.iter().map(|op| (op.call, op.ret));
+        let acts = acts(history);
+        let spans = acts.iter().map(|act| (act.call, act.ret));
         let lists = history
             .lists
             .iter()
@@ -134,8 +163,8 @@ impl Extent {
 
 fn counts(history: &History) -> BTreeMap<Class, usize> {
     let mut counts: BTreeMap<_, _> = Class::ALL.into_iter().map(|class| (class, 0)).collect();
-    for op in &history.ops {
-        *counts.entry(Class::of(&op.outcome)).or_default() += 1;
+    for act in acts(history) {
+        *counts.entry(act.class).or_default() += 1;
     }
     counts
 }
@@ -165,7 +194,7 @@ pub(crate) fn summary(history: &History, judgement: &Judgement) -> Value {
             "fail": counts[&Class::Fail],
             "info": counts[&Class::Info],
         },
-        "watches": history.watches.len(),
+        "watches": history.watches.len() + history.api_watches.len(),
         "seconds": seconds(extent.length()),
         "faults": faults(history),
         "checkers": judgement.findings,
@@ -211,18 +240,15 @@ pub(crate) fn html(history: &History, judgement: &Judgement) -> String {
     table(&mut page, judgement);
     anomalies(&mut page, judgement);
     let extent = Extent::of(history);
-    if !history.ops.is_empty() {
-        section(
-            &mut page,
-            "Operations by client",
-            &timeline::draw(history, extent),
-        );
-        section(&mut page, "Latency", &plots::latency(history, extent));
-        section(
-            &mut page,
-            "Operations per second",
-            &plots::rate(history, extent),
-        );
+    let acts = acts(history);
+    if !acts.is_empty() {
+        let faults = &history.nemesis;
+        let drawn = timeline::draw(&acts, faults, extent);
+        section(&mut page, "Operations by client", &drawn);
+        let drawn = plots::latency(&acts, faults, extent);
+        section(&mut page, "Latency", &drawn);
+        let drawn = plots::rate(&acts, faults, extent);
+        section(&mut page, "Operations per second", &drawn);
     }
     page.push_str("</body></html>\n");
     page
@@ -249,7 +275,8 @@ fn facts(page: &mut String, history: &History) {
     for class in Class::ALL {
         facts.push((class.word(), grouped(counts[&class])));
     }
-    facts.push(("watches", grouped(history.watches.len())));
+    let watches = history.watches.len() + history.api_watches.len();
+    facts.push(("watches", grouped(watches)));
     let length = seconds(Extent::of(history).length());
     facts.push(("time", format!("{length:.1} s")));
     for (kind, count) in faults(history) {

@@ -5,6 +5,7 @@
 //! workload ([`workload`]). The nemesis has a thread of its own ([`nemesis`]). What is
 //! written down is a history of the crate `checkers`, and judged by it ([`judge`]).
 
+pub(crate) mod api;
 mod authority;
 mod client;
 mod judge;
@@ -125,7 +126,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let seed = args.seed.unwrap_or_else(rand::random);
     say::line(&format!("seed {seed}"));
     // Outside of the clients' thread: what is done to the cluster blocks.
-    let (bed, skipped) = start(args, &choices)?;
+    let (bed, skipped) = start(&below(args)?, &choices)?;
     let ready = Ready {
         seed,
         workloads,
@@ -137,7 +138,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         .enable_all()
         .build()?;
     let outcome = LocalSet::new().block_on(&runtime, all(args, ready))?;
-    judge::judge(outcome, args)
+    judge::judge(outcome, &args.out)
 }
 
 /// What a run begins with.
@@ -169,6 +170,8 @@ struct Outcome {
     /// What did not come to an end as it should, such as a watch that never saw the
     /// last change.
     unfinished: Vec<String>,
+    /// What stood on the cluster and fell over.
+    crashes: Vec<String>,
     took: Duration,
     seed: u64,
 }
@@ -189,6 +192,7 @@ async fn all(args: &Args, ready: Ready) -> anyhow::Result<Outcome> {
     let (tell, events) = unbounded_channel();
     let tormentor = Tormentor {
         bed,
+        upper: (),
         choices,
         seed,
         started: world.started(),
@@ -224,19 +228,44 @@ async fn all(args: &Args, ready: Ready) -> anyhow::Result<Outcome> {
         history: world.finish()?,
         aftermath,
         unfinished,
+        crashes: Vec::new(),
         took,
         seed,
     })
 }
 
+/// Which cluster to start.
+struct Below<'a> {
+    target: Target,
+    nodes: usize,
+    loopback: bool,
+    flags: &'a [String],
+}
+
+fn below(args: &Args) -> anyhow::Result<Below<'_>> {
+    let target = match &args.target {
+        Some(target) => target.clone(),
+        None => Target::built_in(std::env::current_exe()?, "member"),
+    };
+    Ok(Below {
+        target,
+        nodes: args.nodes,
+        loopback: args.loopback,
+        flags: &args.flags,
+    })
+}
+
 /// Starts the cluster with whatever of what the nemeses need this machine has.
-fn start(args: &Args, choices: &[nemesis::Choice]) -> anyhow::Result<(Bed, Vec<(String, String)>)> {
+fn start(
+    below: &Below<'_>,
+    choices: &[nemesis::Choice],
+) -> anyhow::Result<(Bed, Vec<(String, String)>)> {
     let mut skipped = Vec::new();
     let mut ground = Ground {
-        lan: !args.loopback,
+        lan: !below.loopback,
         ..Ground::default()
     };
-    if !args.loopback {
+    if !below.loopback {
         for why in Bed::missing(ground) {
             skipped.push(("network namespaces".to_owned(), why.to_string()));
             ground.lan = false;
@@ -260,10 +289,6 @@ fn start(args: &Args, choices: &[nemesis::Choice]) -> anyhow::Result<(Bed, Vec<(
             *has = false;
         }
     }
-    let target = match &args.target {
-        Some(target) => target.clone(),
-        None => Target::built_in(std::env::current_exe()?, "member"),
-    };
     let mut flags: Vec<&str> = vec![
         // Small, so that snapshots are made and sent.
         "--snapshot-count=500",
@@ -272,8 +297,8 @@ fn start(args: &Args, choices: &[nemesis::Choice]) -> anyhow::Result<(Bed, Vec<(
         "--election-timeout=500",
         "--bcrypt-cost=4",
     ];
-    flags.extend(args.flags.iter().map(String::as_str));
-    let bed = Bed::start(target, args.nodes, ground, &flags)?;
+    flags.extend(below.flags.iter().map(String::as_str));
+    let bed = Bed::start(below.target.clone(), below.nodes, ground, &flags)?;
     Ok((bed, skipped))
 }
 
@@ -403,11 +428,11 @@ async fn work(
 
 /// Waits until every watch of everything has seen the last change, and asks each
 /// member what it has.
-async fn settle(
+async fn settle<U: Send + 'static>(
     world: &World,
-    aftermath: Aftermath,
+    aftermath: Aftermath<U>,
     unfinished: &mut Vec<String>,
-) -> anyhow::Result<Aftermath> {
+) -> anyhow::Result<Aftermath<U>> {
     // The members are asked on another thread: these calls block.
     let asked = tokio::task::spawn_blocking(move || {
         let finals = nemesis::finals(&aftermath.bed);

@@ -5,6 +5,7 @@
 //! and after an operation of unknown outcome it goes on under a new number, for
 //! the old operation may still happen.
 
+mod api;
 mod blob;
 mod build;
 mod jsonl;
@@ -13,6 +14,7 @@ mod op;
 mod seen;
 mod show;
 
+pub use api::*;
 pub use blob::Blob;
 pub use build::*;
 pub use jsonl::{Error, Reader, read, write};
@@ -44,6 +46,10 @@ pub struct History {
     pub nemesis: Vec<Fault>,
     /// What each member said of its whole state at the end.
     pub finals: Vec<Final>,
+    /// What was asked of the API servers that stand on the store.
+    pub calls: Vec<Call>,
+    /// Every watch on these.
+    pub api_watches: Vec<ApiWatch>,
 }
 
 impl History {
@@ -68,13 +74,24 @@ impl History {
             Record::Held(held) => self.locks.push(held),
             Record::Fault(fault) => self.nemesis.push(fault),
             Record::Final(last) => self.finals.push(last),
+            Record::Call(call) => self.calls.push(call),
+            Record::ApiOpen(open) => self.api_watches.push(ApiWatch {
+                open,
+                told: Vec::new(),
+            }),
+            Record::ApiSaid(said) => {
+                let mut watches = self.api_watches.iter_mut().rev();
+                let watch = watches.find(|w| w.open.id == said.id);
+                let watch = watch.ok_or(Error::NoSuchWatch(said.id))?;
+                watch.told.push((said.at, said.said));
+            }
         }
         Ok(())
     }
 
     /// Counts what clients did: operations, transactions, adds and reads.
     pub fn len(&self) -> usize {
-        self.ops.len() + self.lists.len() + self.sets.len()
+        self.ops.len() + self.lists.len() + self.sets.len() + self.calls.len()
     }
 
     /// Says whether no client did anything.

@@ -9,7 +9,7 @@
 use serde::Serialize;
 
 use crate::{
-    auth, elle, finals,
+    apiview, auth, elle, finals,
     history::{History, Request},
     lease, lock,
     log::Log,
@@ -37,8 +37,21 @@ pub struct Judgement {
 }
 
 /// The names of the checkers, in the order of their findings.
-pub const CHECKERS: [&str; 9] = [
-    "witness", "wgl", "elle", "set", "watch", "lease", "lock", "auth", "finals",
+pub const CHECKERS: [&str; 14] = [
+    "witness",
+    "wgl",
+    "elle",
+    "set",
+    "watch",
+    "lease",
+    "lock",
+    "auth",
+    "finals",
+    "api-reads",
+    "api-writes",
+    "api-counters",
+    "api-watches",
+    "api-pods",
 ];
 
 /// Asks every checker that has something to look at.
@@ -90,6 +103,7 @@ pub fn judge(history: &History, settings: &Settings) -> Judgement {
     if !history.finals.is_empty() {
         add("finals", history.finals.len(), finals::check(history));
     }
+    findings.extend(apiview::check(history, &log));
     Judgement {
         verdict: together(&findings),
         findings,

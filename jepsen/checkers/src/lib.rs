@@ -5,6 +5,7 @@
 //! checker is a function from a history to a verdict, and so each of them is
 //! tested with histories known to be wrong, which it must refuse by name.
 
+pub mod apiview;
 pub mod auth;
 pub mod elle;
 pub mod finals;

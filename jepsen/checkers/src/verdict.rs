@@ -276,6 +276,24 @@ pub mod names {
     pub const UNAUTHORIZED: &str = "unauthorized";
     /// A request was denied that its user had the right to.
     pub const WRONGLY_DENIED: &str = "wrongly-denied";
+    /// Versions go back for one client.
+    pub const TIME_TRAVEL: &str = "time-travel";
+    /// An object is missing in a list.
+    pub const MISSING_OBJECT: &str = "missing-object";
+    /// An object is in a list twice.
+    pub const DUPLICATE_OBJECT: &str = "duplicate-object";
+    /// The pages of a list are of different versions.
+    pub const TORN_LIST: &str = "torn-list";
+    /// Two were told that they made, or ended, the same.
+    pub const TWO_WINNERS: &str = "two-winners";
+    /// An id was used for two lives.
+    pub const UID_REUSED: &str = "uid-reused";
+    /// An event is not of the type that it is to its watch.
+    pub const WRONG_TYPE: &str = "wrong-type";
+    /// A watch was told that all had come that was there, and it had not.
+    pub const INCOMPLETE_STATE: &str = "incomplete-state";
+    /// A pod was in two places, or two were one.
+    pub const TWO_PODS: &str = "two-pods";
     /// Members end with different states.
     pub const NOT_CONVERGED: &str = "not-converged";
 }

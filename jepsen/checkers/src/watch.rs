@@ -14,7 +14,7 @@ mod past;
 mod tests;
 
 use crate::{
-    history::{Event, History, Request, Told, Watch},
+    history::{Ask, Event, History, Request, Told, Watch},
     log::Log,
     model::within,
     verdict::{Anomalies, Anomaly, Verdict, names},
@@ -31,11 +31,7 @@ pub fn check(history: &History) -> Verdict {
 pub fn check_with(history: &History, log: &Log<'_>) -> Verdict {
     let mut anomalies = Anomalies::default();
     let past = Past::of(log);
-    let compacted = history.ops.iter().filter_map(|op| match op.request {
-        Request::Compact { revision } => Some(revision),
-        _ => None,
-    });
-    let compacted = compacted.max().unwrap_or(0);
+    let compacted = compacted(history, log);
     for watch in &history.watches {
         let mut checker = Checker {
             watch,
@@ -55,6 +51,26 @@ pub fn check_with(history: &History, log: &Log<'_>) -> Verdict {
     }
     anomalies.verdict()
 }
+
+/// Returns the greatest revision that anybody asked the store to compact, API servers
+/// among them: these agree over a key, whose value is the revision.
+pub(crate) fn compacted(history: &History, log: &Log<'_>) -> i64 {
+    let asked = history.ops.iter().filter_map(|op| match op.request {
+        Request::Compact { revision } => Some(revision),
+        _ => None,
+    });
+    let called = history.calls.iter().filter_map(|call| match call.ask {
+        Ask::Compact(revision) => Some(revision),
+        _ => None,
+    });
+    let agreed = log.iter().flat_map(|(_, entry)| entry.events.iter());
+    let agreed = agreed.filter(|event| event.kv.key[..] == *COMPACTOR);
+    let agreed = agreed.filter_map(|event| std::str::from_utf8(&event.kv.value).ok()?.parse().ok());
+    asked.chain(called).chain(agreed).max().unwrap_or(0)
+}
+
+/// The key over which API servers agree on who compacts.
+const COMPACTOR: &[u8] = b"compact_rev_key";
 
 struct Checker<'a, 'b> {
     watch: &'a Watch,

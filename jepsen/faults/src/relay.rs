@@ -72,9 +72,6 @@ impl Relay {
         listen: IpAddr,
         member: SocketAddr,
     ) -> Result<SocketAddr> {
-        let bound = runtime().block_on(TcpListener::bind((listen, 0)));
-        let listener = bound.map_err(Error::io("a relay"))?;
-        let address = listener.local_addr().map_err(Error::io("a relay"))?;
         let pids = self.pids.clone();
         let whose: Whose = match listen.is_loopback() {
             true => Arc::new(move |peer| owner(peer.port(), &pids)),
@@ -83,6 +80,30 @@ impl Relay {
                 IpAddr::V6(_) => None,
             }),
         };
+        self.stand(whose, at, listen, member)
+    }
+
+    /// Begins to pass on what one says to another, and returns where it says that.
+    pub fn stand_between(
+        &self,
+        from: usize,
+        to: usize,
+        listen: IpAddr,
+        member: SocketAddr,
+    ) -> Result<SocketAddr> {
+        self.stand(Arc::new(move |_| Some(from)), to, listen, member)
+    }
+
+    fn stand(
+        &self,
+        whose: Whose,
+        at: usize,
+        listen: IpAddr,
+        member: SocketAddr,
+    ) -> Result<SocketAddr> {
+        let bound = runtime().block_on(TcpListener::bind((listen, 0)));
+        let listener = bound.map_err(Error::io("a relay"))?;
+        let address = listener.local_addr().map_err(Error::io("a relay"))?;
         let flows = self.flows.subscribe();
         let accept = async move {
             while let Ok((dialed, peer)) = listener.accept().await {

@@ -2,9 +2,9 @@
 
 use std::{collections::BTreeMap, fmt::Write as _};
 
-use checkers::history::{History, Time};
+use checkers::history::{Fault, Time};
 
-use super::{Class, Extent, grouped, seconds, svg};
+use super::{Act, Class, Extent, grouped, seconds, svg};
 
 /// As many operations are drawn one by one; of more only what stands out in each piece
 /// of time.
@@ -50,14 +50,13 @@ struct Point {
 }
 
 /// Draws how long each operation took, on a scale of powers of ten.
-pub(super) fn latency(history: &History, extent: Extent) -> String {
-    let points: Vec<_> = history
-        .ops
+pub(super) fn latency(acts: &[Act<'_>], faults: &[Fault], extent: Extent) -> String {
+    let points: Vec<_> = acts
         .iter()
-        .map(|op| Point {
-            at: op.call,
-            took: op.ret.saturating_sub(op.call).max(1),
-            class: Class::of(&op.outcome),
+        .map(|act| Point {
+            at: act.call,
+            took: act.ret.saturating_sub(act.call).max(1),
+            class: act.class,
         })
         .collect();
     let shown = if points.len() > POINTS_MAX {
@@ -72,7 +71,7 @@ pub(super) fn latency(history: &History, extent: Extent) -> String {
     let y = |took: f64| svg::TOP + HEIGHT * (high - took.log10()) / (high - low);
     let total = svg::TOP + HEIGHT + svg::BOTTOM;
     let mut out = svg::begin(svg::WIDTH, total, "latency of operations over time");
-    svg::bands(&mut out, &history.nemesis, extent, HEIGHT);
+    svg::bands(&mut out, faults, extent, HEIGHT);
     let mut power = low;
     while power <= high {
         let at = y(10_f64.powf(power));
@@ -149,12 +148,12 @@ fn quantiles(points: &[Point]) -> String {
 
 /// Draws how many operations ended in each piece of time.
 #[expect(clippy::cast_precision_loss, reason = "pixels")]
-pub(super) fn rate(history: &History, extent: Extent) -> String {
-    let bins = BINS.min(history.ops.len().div_ceil(4)).max(1);
+pub(super) fn rate(acts: &[Act<'_>], faults: &[Fault], extent: Extent) -> String {
+    let bins = BINS.min(acts.len().div_ceil(4)).max(1);
     let mut counts = vec![[0usize; 3]; bins];
-    for op in &history.ops {
-        let at = bin(extent, op.ret) * bins / BINS;
-        counts[at][Class::of(&op.outcome) as usize] += 1;
+    for act in acts {
+        let at = bin(extent, act.ret) * bins / BINS;
+        counts[at][act.class as usize] += 1;
     }
     let width = seconds(extent.length()) / bins as f64;
     let per_second = |count: usize| count as f64 / width;
@@ -165,7 +164,7 @@ pub(super) fn rate(history: &History, extent: Extent) -> String {
     let y = |rate: f64| svg::TOP + HEIGHT * (1.0 - rate / high);
     let total = svg::TOP + HEIGHT + svg::BOTTOM;
     let mut out = svg::begin(svg::WIDTH, total, "operations per second over time");
-    svg::bands(&mut out, &history.nemesis, extent, HEIGHT);
+    svg::bands(&mut out, faults, extent, HEIGHT);
     let mut tick = 0.0;
     while tick <= high * 1.0001 {
         let word = if high < 10.0 {

@@ -2,9 +2,9 @@
 
 use std::{collections::BTreeMap, fmt::Write as _};
 
-use checkers::history::{History, Op};
+use checkers::history::Fault;
 
-use super::{Class, Extent, svg};
+use super::{Act, Class, Extent, svg};
 
 /// As many operations are drawn one by one; more are counted in cells.
 const OPS_MAX: usize = 4000;
@@ -18,17 +18,17 @@ const CELLS: usize = 500;
 /// How high a lane is.
 const LANE: f64 = 12.0;
 
-pub(super) fn draw(history: &History, extent: Extent) -> String {
-    let lanes = lanes(&history.ops);
+pub(super) fn draw(acts: &[Act<'_>], faults: &[Fault], extent: Extent) -> String {
+    let lanes = lanes(acts);
     let count = lanes.values().max().map_or(1, |lane| lane + 1);
     let height = LANE * f64::from(u16::try_from(count).unwrap_or(u16::MAX));
     let total = svg::TOP + height + svg::BOTTOM;
     let mut out = svg::begin(svg::WIDTH, total, "operations of each client over time");
-    svg::bands(&mut out, &history.nemesis, extent, height);
-    if history.ops.len() <= OPS_MAX {
-        each(&mut out, &history.ops, &lanes, extent);
+    svg::bands(&mut out, faults, extent, height);
+    if acts.len() <= OPS_MAX {
+        each(&mut out, acts, &lanes, extent);
     } else {
-        cells(&mut out, &history.ops, &lanes, extent);
+        cells(&mut out, acts, &lanes, extent);
     }
     for lane in 0..count {
         let y = top(lane) + LANE - 3.0;
@@ -55,11 +55,11 @@ fn top(lane: usize) -> f64 {
 
 /// Gives each process a lane. A client that went on as another process after an unknown
 /// outcome takes the lane that has been free the longest.
-fn lanes(ops: &[Op]) -> BTreeMap<u32, usize> {
+fn lanes(acts: &[Act<'_>]) -> BTreeMap<u32, usize> {
     let mut spans: BTreeMap<u32, (u64, u64)> = BTreeMap::new();
-    for op in ops {
-        let span = spans.entry(op.process).or_insert((op.call, op.ret));
-        *span = (span.0.min(op.call), span.1.max(op.ret));
+    for act in acts {
+        let span = spans.entry(act.process).or_insert((act.call, act.ret));
+        *span = (span.0.min(act.call), span.1.max(act.ret));
     }
     let mut order: Vec<_> = spans.into_iter().collect();
     order.sort_by_key(|(process, (call, _))| (*call, *process));
@@ -83,34 +83,34 @@ fn lanes(ops: &[Op]) -> BTreeMap<u32, usize> {
     lanes
 }
 
-fn each(out: &mut String, ops: &[Op], lanes: &BTreeMap<u32, usize>, extent: Extent) {
-    for op in ops {
-        let lane = lanes.get(&op.process).copied().unwrap_or_default();
-        let (from, to) = (svg::x(extent, op.call), svg::x(extent, op.ret));
+fn each(out: &mut String, acts: &[Act<'_>], lanes: &BTreeMap<u32, usize>, extent: Extent) {
+    for act in acts {
+        let lane = lanes.get(&act.process).copied().unwrap_or_default();
+        let (from, to) = (svg::x(extent, act.call), svg::x(extent, act.ret));
         let _ = writeln!(
             out,
             "<rect class=\"{}\" x=\"{from:.1}\" y=\"{:.1}\" width=\"{:.1}\" height=\"{}\" rx=\"1\"><title>{}</title></rect>",
-            Class::of(&op.outcome).word(),
+            act.class.word(),
             top(lane) + 1.0,
             (to - from).max(1.0),
             LANE - 2.0,
-            svg::escape(&op.to_string())
+            svg::escape(&act.what.to_string())
         );
     }
 }
 
 /// Draws a cell for each piece of time in which a client was at work; the worst outcome
 /// gives the colour, the number of operations the strength.
-fn cells(out: &mut String, ops: &[Op], lanes: &BTreeMap<u32, usize>, extent: Extent) {
+fn cells(out: &mut String, acts: &[Act<'_>], lanes: &BTreeMap<u32, usize>, extent: Extent) {
     let mut cells: BTreeMap<(usize, usize), [u32; 3]> = BTreeMap::new();
-    for op in ops {
-        let lane = lanes.get(&op.process).copied().unwrap_or_default();
-        let from = cell(extent, op.call);
+    for act in acts {
+        let lane = lanes.get(&act.process).copied().unwrap_or_default();
+        let from = cell(extent, act.call);
         // A long operation is at work in all the cells it covers.
-        let to = cell(extent, op.ret).max(from);
+        let to = cell(extent, act.ret).max(from);
         for at in from..=to {
             let counts = cells.entry((lane, at)).or_default();
-            counts[Class::of(&op.outcome) as usize] += 1;
+            counts[act.class as usize] += 1;
         }
     }
     let most = cells.values().map(|c| c.iter().sum()).max().unwrap_or(1u32);

@@ -2,42 +2,48 @@
 //! everything came to an end.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::process::ExitCode;
+use std::time::Duration;
 
+use checkers::history::{Call, Came, History};
 use checkers::judge::{Judgement, Settings, judge as judge_history, together};
 use checkers::verdict::{Anomalies, Anomaly, Finding, Verdict};
 
+use super::Outcome;
 use super::nemesis::crashes;
-use super::{Args, Outcome};
 use crate::{report, say};
 
 /// Says what came of a run.
-pub(super) fn judge(outcome: Outcome, args: &Args) -> anyhow::Result<ExitCode> {
+pub(super) fn judge(outcome: Outcome, out: &Path) -> anyhow::Result<ExitCode> {
     let Outcome {
         history,
         aftermath,
         unfinished,
+        crashes: fell_over,
         took,
         seed,
     } = outcome;
     let mut findings = judge_history(&history, &Settings::default()).findings;
-    findings.push(finding("crash", crashes(&aftermath.bed)));
+    let mut crashed = crashes(&aftermath.bed);
+    crashed.extend(fell_over);
+    findings.push(finding("crash", crashed));
     findings.push(finding("recovery", aftermath.lost.into_iter().collect()));
     findings.push(finding("end", unfinished));
-    aftermath.bed.cluster.keep_logs(&args.out)?;
+    aftermath.bed.cluster.keep_logs(out)?;
 
     let mut faults: BTreeMap<&str, usize> = BTreeMap::new();
     for fault in &history.nemesis {
         *faults.entry(&fault.kind).or_default() += 1;
     }
     let injected: Vec<String> = faults.iter().map(|(k, n)| format!("{k} {n}")).collect();
-    let unknown = history.ops.iter().filter(|op| op.unknown()).count();
-    let answered = history.ops.iter().filter(|op| op.reply().is_some()).count();
-    say::line(&format!(
-        "seed {seed}: {} requests in {took:.0?}, {answered} answered, {unknown} of unknown outcome; {} watches",
-        history.ops.len(),
-        history.watches.len(),
-    ));
+    say::line(&counts(&history, seed, took));
+    if !history.calls.is_empty() {
+        let back = checkers::apiview::times_travelled(&history);
+        say::line(&format!(
+            "lists at any version that went back, as they may: {back}"
+        ));
+    }
     say::line(&format!("faults: {}", injected.join(", ")));
     for (what, why) in &aftermath.skipped {
         say::line(&format!("skipped {what}: {why}"));
@@ -45,19 +51,35 @@ pub(super) fn judge(outcome: Outcome, args: &Args) -> anyhow::Result<ExitCode> {
     for finding in &findings {
         say::line(&told(finding));
     }
-    say::line(&format!("kept in {}", args.out.display()));
+    say::line(&format!("kept in {}", out.display()));
     let verdict = together(&findings);
     let judgement = Judgement {
         verdict: verdict.clone(),
         findings,
     };
-    let page = report::write(&history, &judgement, &args.out)?;
+    let page = report::write(&history, &judgement, out)?;
     say::line(&format!("report: {}", page.display()));
     say::line(&format!("verdict: {}", verdict.word()));
     if let Verdict::Disagreement(why) = &verdict {
         say::line(&format!("  {why}"));
     }
     Ok(report::exit_code(&verdict))
+}
+
+/// Says how much was asked, and what came of it.
+fn counts(history: &History, seed: u64, took: Duration) -> String {
+    let answered = history.ops.iter().filter(|op| op.reply().is_some());
+    let unknown = history.ops.iter().filter(|op| op.unknown());
+    let calls_answered = history.calls.iter().filter(|c| c.answer().is_some());
+    let lost = |call: &&Call| matches!(call.came, Came::Unknown(_));
+    let calls_unknown = history.calls.iter().filter(lost);
+    format!(
+        "seed {seed}: {} requests in {took:.0?}, {} answered, {} of unknown outcome; {} watches",
+        history.ops.len() + history.calls.len(),
+        answered.count() + calls_answered.count(),
+        unknown.count() + calls_unknown.count(),
+        history.watches.len() + history.api_watches.len(),
+    )
 }
 
 /// Says what a checker found, with the first few examples.

@@ -38,9 +38,31 @@ pub(super) enum Event {
     Healed,
 }
 
+/// What stands on a cluster, and can be hurt beside it.
+pub(super) trait Upper: Send {
+    /// Begins what a kind of its own does, and says what was done to whom.
+    fn start(&mut self, kind: &str, bed: &mut Bed, rng: &mut StdRng) -> faults::Result<String>;
+
+    /// Ends whatever is wrong, starts who does not run, and waits until all answer. The
+    /// cluster below was revived before.
+    fn revive(&mut self, bed: &mut Bed) -> faults::Result<()>;
+}
+
+/// Nothing stands on it.
+impl Upper for () {
+    fn start(&mut self, kind: &str, _: &mut Bed, _: &mut StdRng) -> faults::Result<String> {
+        Err(Error::Unfit(format!("nothing here can be hurt by {kind}")))
+    }
+
+    fn revive(&mut self, _: &mut Bed) -> faults::Result<()> {
+        Ok(())
+    }
+}
+
 /// What is left when all is over.
-pub(super) struct Aftermath {
+pub(super) struct Aftermath<U = ()> {
     pub(super) bed: Bed,
+    pub(super) upper: U,
     /// Kinds that were asked for and this machine has no means for, and why.
     pub(super) skipped: Vec<(String, String)>,
     /// Why the cluster did not come back, if it did not.
@@ -52,6 +74,8 @@ pub(super) struct Aftermath {
 pub(super) enum Choice {
     Bed(Kind),
     Compact,
+    /// A kind of what stands on the cluster.
+    Upper(&'static str),
 }
 
 impl Choice {
@@ -59,6 +83,7 @@ impl Choice {
         match self {
             Self::Bed(kind) => kind.name,
             Self::Compact => COMPACT,
+            Self::Upper(kind) => kind,
         }
     }
 
@@ -83,8 +108,10 @@ pub(super) fn named(names: &str) -> anyhow::Result<Vec<Choice>> {
 }
 
 /// Hurts a cluster until told to stop.
-pub(super) struct Tormentor {
+pub(super) struct Tormentor<U = ()> {
     pub(super) bed: Bed,
+    /// What stands on it, if anything.
+    pub(super) upper: U,
     pub(super) choices: Vec<Choice>,
     pub(super) seed: u64,
     pub(super) started: Instant,
@@ -101,9 +128,9 @@ struct AtWork {
     lasting: bool,
 }
 
-impl Tormentor {
+impl<U: Upper> Tormentor<U> {
     /// Goes on until told to stop, then leaves everything healed.
-    pub(super) fn run(mut self) -> Aftermath {
+    pub(super) fn run(mut self) -> Aftermath<U> {
         let mut rng = StdRng::seed_from_u64(self.seed);
         let mut skipped = Vec::new();
         let mut lost = None;
@@ -122,6 +149,7 @@ impl Tormentor {
         self.say(Event::Healed);
         Aftermath {
             bed: self.bed,
+            upper: self.upper,
             skipped,
             lost,
         }
@@ -171,6 +199,10 @@ impl Tormentor {
                     let started = nemesis.start(&mut self.bed, rng);
                     started.map(|detail| (Some(nemesis), detail))
                 }
+                Choice::Upper(kind) => {
+                    let started = self.upper.start(kind, &mut self.bed, rng);
+                    started.map(|detail| (None, detail))
+                }
             };
             let kind = choice.name();
             match started {
@@ -209,6 +241,9 @@ impl Tormentor {
             } else {
                 self.say(Event::Compacting(false));
             }
+        }
+        if revived.is_ok() {
+            healed = healed.and(self.upper.revive(&mut self.bed));
         }
         for work in round {
             self.say(Event::Fault(Fault {

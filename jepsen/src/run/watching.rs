@@ -3,7 +3,8 @@
 use std::rc::Rc;
 use std::time::Duration;
 
-use checkers::history::{Event, Record, Told, WatchRequest, WatchTold};
+use bytes::Bytes;
+use checkers::history::{Blob, Event, Record, Told, WatchRequest, WatchTold};
 use proto::etcdserverpb as pb;
 use proto::etcdserverpb::watch_client::WatchClient;
 use proto::mvccpb;
@@ -73,7 +74,7 @@ pub(super) async fn watch(
             return Ended { next };
         };
         let revision = response.header.as_ref().map_or(0, |h| h.revision);
-        let said = said(response);
+        let said = said(response, world.digest);
         let goes_on = follow(&said, request, &mut next);
         told(said);
         if !goes_on {
@@ -145,7 +146,7 @@ fn union(union: pb::watch_request::RequestUnion) -> pb::WatchRequest {
 }
 
 /// Reads a response as etcd means it.
-fn said(response: pb::WatchResponse) -> Told {
+fn said(response: pb::WatchResponse, digest: fn(&[u8], Bytes) -> Bytes) -> Told {
     let revision = response.header.as_ref().map_or(0, |h| h.revision);
     if response.canceled {
         return match response.compact_revision {
@@ -161,12 +162,19 @@ fn said(response: pb::WatchResponse) -> Told {
     }
     Told::Events {
         revision,
-        events: response.events.iter().map(event).collect(),
+        events: response.events.iter().map(|e| event(e, digest)).collect(),
         fragment: response.fragment,
     }
 }
 
-fn event(event: &mvccpb::Event) -> Event {
+fn event(event: &mvccpb::Event, digest: fn(&[u8], Bytes) -> Bytes) -> Event {
+    let pair = |kv: &mvccpb::KeyValue| {
+        let mut pair = pair(kv);
+        if !pair.value.is_empty() {
+            pair.value = Blob(digest(&pair.key, pair.value.0));
+        }
+        pair
+    };
     Event {
         delete: event.r#type() == mvccpb::event::EventType::Delete,
         kv: event.kv.as_ref().map(pair).unwrap_or_default(),

@@ -7,6 +7,7 @@ use std::io::{BufWriter, Write as _};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
 use checkers::history::{About, History, Record, Time, WatchOpen, WatchRequest};
 use tonic::transport::{Channel, Endpoint};
 
@@ -32,6 +33,8 @@ pub(super) struct World {
     stop: Cell<bool>,
     /// Whether the nemesis that compacts is at work.
     pub(super) compacting: Cell<bool>,
+    /// Makes less of a value before it is kept, by its key.
+    pub(super) digest: fn(&[u8], Bytes) -> Bytes,
     /// When the next request may begin, and how far apart two are.
     slot: Cell<Duration>,
     every: Duration,
@@ -61,6 +64,7 @@ impl World {
             counters: RefCell::default(),
             stop: Cell::new(false),
             compacting: Cell::new(false),
+            digest: |_, value| value,
             slot: Cell::new(Duration::ZERO),
             every: match rate {
                 0 => Duration::ZERO,

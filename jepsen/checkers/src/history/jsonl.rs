@@ -3,7 +3,7 @@
 
 use std::io::{self, BufRead, Write};
 
-use super::{About, History, Record, WatchOpen, WatchTold};
+use super::{About, ApiSaid, History, Record, WatchOpen, WatchTold};
 
 /// Says what is wrong with a file.
 #[derive(Debug, thiserror::Error)]
@@ -123,8 +123,17 @@ pub fn write(history: &History, mut to: impl Write) -> Result<(), Error> {
     let locks = history.locks.iter().cloned().map(Record::Held);
     let nemesis = history.nemesis.iter().cloned().map(Record::Fault);
     let finals = history.finals.iter().cloned().map(Record::Final);
-    for record in lists.chain(sets).chain(locks).chain(nemesis).chain(finals) {
+    let calls = history.calls.iter().cloned().map(Record::Call);
+    let all = lists.chain(sets).chain(locks).chain(nemesis);
+    for record in all.chain(finals).chain(calls) {
         record.write(&mut to)?;
+    }
+    for watch in &history.api_watches {
+        Record::ApiOpen(watch.open.clone()).write(&mut to)?;
+        for (at, said) in &watch.told {
+            let (id, at, said) = (watch.open.id, *at, said.clone());
+            Record::ApiSaid(ApiSaid { id, at, said }).write(&mut to)?;
+        }
     }
     Ok(())
 }

@@ -4,7 +4,9 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use serde::{Deserialize, Serialize};
 
-use super::{Fault, Final, Held, ListTxn, Op, SetOp, Time, Told, WatchRequest};
+use super::{
+    ApiOpen, ApiSaid, Call, Fault, Final, Held, ListTxn, Op, SetOp, Time, Told, WatchRequest,
+};
 
 /// Is one line.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -28,6 +30,12 @@ pub enum Record {
     Fault(Fault),
     /// What a member says at the end.
     Final(Final),
+    /// A request to an API server.
+    Call(Call),
+    /// A watch on an API server begins.
+    ApiOpen(ApiOpen),
+    /// It is told something.
+    ApiSaid(ApiSaid),
 }
 
 /// Says what a run was.
