@@ -22,6 +22,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use checkers::history::{About, Answer, Ask, Call, Came, Read, Record, Scope, TOKEN};
+use clap::ValueEnum as _;
 use faults::{Bed, Target};
 use proto::etcdserverpb as pb;
 use proto::etcdserverpb::kv_client::KvClient;
@@ -267,18 +268,28 @@ fn shared(args: &Args, seed: u64, bed: &Bed, plane: &Plane) -> anyhow::Result<Rc
 }
 
 fn about(args: &Args, seed: u64) -> About {
-    let keelson = args.keelson.as_deref();
+    let mut command = format!(
+        "jepsen api --nemesis {} --time {}s --apis {} --nodes {} --rate {} --seed {seed}",
+        args.nemesis,
+        args.time.as_secs(),
+        args.apis,
+        args.nodes,
+        args.rate,
+    );
+    let mut target = "built in".to_owned();
+    if let Some(path) = &args.keelson {
+        target = path.display().to_string();
+        command += &format!(" --keelson {target}");
+    }
+    if args.loopback {
+        command += " --loopback";
+    }
+    let lie = args.lie.and_then(|lie| lie.to_possible_value());
+    command.extend(lie.map(|lie| format!(" --lie {}", lie.get_name())));
     About {
         title: format!("{} API servers under {}", args.apis, args.nemesis),
-        target: keelson.map_or("built in".to_owned(), |path| path.display().to_string()),
-        command: format!(
-            "jepsen api --nemesis {} --time {}s --apis {} --nodes {} --rate {} --seed {seed}",
-            args.nemesis,
-            args.time.as_secs(),
-            args.apis,
-            args.nodes,
-            args.rate,
-        ),
+        target,
+        command,
         seed: Some(seed),
         members: u8::try_from(args.nodes).ok(),
         ..About::default()
