@@ -3,13 +3,16 @@
 //! Each subcommand is one way to doubt it. `diff` runs the same random programs
 //! against a member and a real etcd and compares every answer. What is checked is
 //! always a process of its own, spoken to as any client would. `run` hurts a cluster of
-//! these while clients work on it, `api` does so with API servers on top, and `check` judges what such a run recorded.
+//! these while clients work on it, `api` does so with API servers on top, and `check`
+//! judges what such a run recorded. `sim` runs whole clusters in one thread, on networks,
+//! disks and clocks that a seed decides.
 
 mod check;
 mod diff;
 mod report;
 mod run;
 mod say;
+mod sim;
 
 use std::{collections::BTreeMap, process::ExitCode};
 
@@ -36,6 +39,9 @@ enum Command {
     /// Hurt API servers, controllers and the store below them, and judge what clients
     /// of the API were told.
     Api(Box<run::api::Args>),
+    /// Run clusters on simulated networks, disks and clocks, one for each seed, and
+    /// check what they promise.
+    Sim(sim::Args),
     /// Run one member of the store. This program starts itself so; people do not.
     #[command(hide = true)]
     Member {
@@ -60,6 +66,7 @@ fn main() -> ExitCode {
         Command::Check(args) => return told(check::run(&args), HARNESS_ERROR.into()),
         Command::Run(args) => return told(run::run(&args), HARNESS_ERROR.into()),
         Command::Api(args) => return told(run::api::run(&args), HARNESS_ERROR.into()),
+        Command::Sim(args) => sim::run(&args),
         Command::Member { flags } => member(&flags),
         Command::Apiserver(args) => part(|| Ok(apiserver::cli::run(*args)?)),
         Command::Controllers(args) => part(|| Ok(manager::cli::run_controllers(args)?)),

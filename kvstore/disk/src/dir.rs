@@ -68,25 +68,15 @@ impl DataDir {
         // Another process may have made the directory before we held its lock.
         let format = check_format(path)?;
         let home = RowsHome::real(path);
-        let rows = match home.pointer()? {
-            Some(rows) => rows,
-            None if format >= Some(FORMAT_WITH_POINTER) => {
-                return Err(DiskError::NotOurs {
-                    dir: path.to_owned(),
-                    reason: "its ROWS file is missing".to_owned(),
-                });
-            }
-            None => home.point_first()?,
-        };
+        if format >= Some(FORMAT_WITH_POINTER) && home.pointer()?.is_none() {
+            return Err(DiskError::NotOurs {
+                dir: path.to_owned(),
+                reason: "its ROWS file is missing".to_owned(),
+            });
+        }
+        let rows = home.enter()?;
         if format != Some(FORMAT) {
             write_version(path)?;
-        }
-        let swept = home.sweep(&rows)?;
-        if swept > 0 {
-            tracing::info!(
-                directories = swept,
-                "removed rows that a snapshot was bringing or replaced"
-            );
         }
         let wal = wal.map_or_else(|| path.join("wal"), Path::to_owned);
         for part in [&wal, &home.path(&rows)] {

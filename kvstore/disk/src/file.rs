@@ -2,6 +2,8 @@
 
 use std::{fmt::Debug, fs, io, os::unix::fs::FileExt, path::Path};
 
+use crate::{error::DiskError, rows::Rows};
+
 /// A file system, real or simulated.
 pub trait Disk: Debug + Send + Sync {
     /// Makes a directory and those above it; an existing one is fine.
@@ -20,6 +22,10 @@ pub trait Disk: Debug + Send + Sync {
     fn remove_dir(&self, path: &Path) -> io::Result<()>;
     /// Makes creations, renames and removals in a directory durable.
     fn sync_dir(&self, dir: &Path) -> io::Result<()>;
+    /// Opens the rows in a directory, making them if there are none.
+    fn open_rows(&self, dir: &Path) -> Result<Rows, DiskError> {
+        Rows::open(dir)
+    }
 }
 
 /// An open file.

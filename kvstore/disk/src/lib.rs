@@ -37,7 +37,7 @@ pub use crate::{
     file::{Disk, File, RealDisk, Unsynced},
     rows::{Defragmentation, Rows, Tidied},
     rows_home::{RowsHome, RowsPointer, install},
-    simulated::SimDisk,
+    simulated::{Keep, PowerCut, SimDisk},
     wal::{
         Base, Dropped, Dumped, DumpedRecord, Identity, Options, Replayed, SEGMENT_BYTES, SpareJob,
         Wal, dump,

@@ -28,6 +28,7 @@ use member::HardState;
 use crate::{
     error::DiskError,
     file::{Disk, RealDisk},
+    rows::Rows,
     wal::{Base, Wal},
 };
 
@@ -137,8 +138,30 @@ impl RowsHome {
         RowsPointer::decode(&text).map(Some).map_err(corrupt)
     }
 
+    /// Finds the rows that count, making the pointer if there was none, and removes
+    /// all others. For the start: nobody may be writing some.
+    pub fn enter(&self) -> Result<RowsPointer, DiskError> {
+        let rows = match self.pointer()? {
+            Some(rows) => rows,
+            None => self.point_first()?,
+        };
+        let swept = self.sweep(&rows)?;
+        if swept > 0 {
+            tracing::info!(
+                directories = swept,
+                "removed rows that a snapshot was bringing or replaced"
+            );
+        }
+        Ok(rows)
+    }
+
+    /// Opens rows in one of the directories.
+    pub fn open_rows(&self, rows: &Path) -> Result<Rows, DiskError> {
+        self.disk.open_rows(rows)
+    }
+
     /// Points to the rows of a directory that has had no pointer so far.
-    pub(crate) fn point_first(&self) -> Result<RowsPointer, DiskError> {
+    fn point_first(&self) -> Result<RowsPointer, DiskError> {
         let first = RowsPointer::first();
         self.point(&first)?;
         Ok(first)
@@ -188,7 +211,7 @@ impl RowsHome {
 
     /// Removes all rows that do not count; nobody may be writing some. Returns how
     /// many directories there were.
-    pub(crate) fn sweep(&self, pointer: &RowsPointer) -> Result<usize, DiskError> {
+    fn sweep(&self, pointer: &RowsPointer) -> Result<usize, DiskError> {
         let mut dirs = self.dirs()?;
         dirs.retain(|name| *name != pointer.dir);
         for name in &dirs {

@@ -1,35 +1,145 @@
 //! A disk in memory that forgets, tears and fails as a real one may.
 //!
 //! A write is only in the page cache until its file is synced; a name is only in
-//! the cache until its directory is synced. [`SimDisk::crash`] keeps what was
-//! synced and, of the rest, any subset of 512-byte sectors.
+//! the cache until its directory is synced; a batch of rows until they are flushed.
+//! [`SimDisk::crash`] keeps what was synced and, of the rest, any subset of 512-byte
+//! sectors, the first few changes of names, and the first few batches of rows: what
+//! a file system and an engine that write in order may leave.
+//!
+//! [`SimDisk::cut_power`] ends whoever uses the disk before any of its operations:
+//! it unwinds with a [`PowerCut`], which the simulator catches.
+
+mod rows;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
     io,
+    ops::Range,
     path::{Path, PathBuf},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use crate::file::{Disk, File};
+pub(crate) use self::rows::SimRows;
+use self::rows::Table;
+use crate::{
+    error::DiskError,
+    file::{Disk, File},
+    rows::Rows,
+};
 
 const SECTOR: usize = 512;
+
+/// What unwinds through whoever uses a disk whose power is cut.
+#[derive(Clone, Copy, Debug)]
+pub struct PowerCut;
+
+/// What a crash asks about: whether something that was not synced reached the disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Keep {
+    /// A sector of a file.
+    Sector,
+    /// The next change of a name; after one that did not, none does.
+    Name,
+    /// The next batch of rows; likewise.
+    Batch,
+}
 
 #[derive(Debug, Default)]
 struct Node {
     cached: Vec<u8>,
     durable: Vec<u8>,
+    /// Where the two may differ.
+    dirty: Option<Range<usize>>,
+}
+
+impl Node {
+    fn of(bytes: Vec<u8>) -> Arc<Mutex<Self>> {
+        Arc::new(Mutex::new(Self {
+            durable: bytes.clone(),
+            cached: bytes,
+            dirty: None,
+        }))
+    }
+
+    fn write(&mut self, bytes: &[u8], from: usize) {
+        let to = from + bytes.len();
+        if self.cached.len() < to {
+            self.cached.resize(to, 0);
+        }
+        self.cached[from..to].copy_from_slice(bytes);
+        self.dirty = Some(match self.dirty.take() {
+            Some(dirty) => dirty.start.min(from)..dirty.end.max(to),
+            None => from..to,
+        });
+    }
+
+    fn sync(&mut self) {
+        let Some(dirty) = self.dirty.take() else {
+            return;
+        };
+        self.durable.resize(self.cached.len(), 0);
+        self.durable[dirty.clone()].copy_from_slice(&self.cached[dirty]);
+    }
+
+    /// Returns what a crash leaves.
+    fn survive(&self, keep: &mut impl FnMut(Keep) -> bool) -> Vec<u8> {
+        let mut image = self.durable.clone();
+        let Some(dirty) = self.dirty.clone() else {
+            return image;
+        };
+        for sector in dirty.start / SECTOR..dirty.end.div_ceil(SECTOR) {
+            let from = sector * SECTOR;
+            let to = (from + SECTOR).min(self.cached.len());
+            let cached = &self.cached[from..to];
+            if image.get(from..to) != Some(cached) && keep(Keep::Sector) {
+                if image.len() < to {
+                    image.resize(to, 0);
+                }
+                image[from..to].copy_from_slice(cached);
+            }
+        }
+        image
+    }
+}
+
+type Names<T> = BTreeMap<PathBuf, Arc<Mutex<T>>>;
+
+/// A change of a name that may not be on disk: what is there under it afterwards.
+#[derive(Debug)]
+struct Renamed {
+    /// Old name and new of one step, which happens whole or not.
+    now: Vec<(PathBuf, Option<Arc<Mutex<Node>>>)>,
 }
 
 #[derive(Debug, Default)]
 struct State {
-    names: BTreeMap<PathBuf, Arc<Mutex<Node>>>,
-    durable_names: BTreeMap<PathBuf, Arc<Mutex<Node>>>,
+    names: Names<Node>,
+    durable_names: Names<Node>,
+    /// Changes of names since the directories were synced, oldest first.
+    renamed: Vec<Renamed>,
+    rows: Names<Table>,
+    /// Rows that were removed, which a crash may bring back.
+    removed_rows: Names<Table>,
     /// Counts down to a sync that fails.
     syncs_until_failure: Option<u64>,
+    /// Counts down to an operation before which the power goes.
+    until_cut: Option<u64>,
     /// Whether no file may grow.
     full: bool,
     syncs: u64,
+    operations: u64,
+}
+
+impl State {
+    fn rename(&mut self, now: Vec<(PathBuf, Option<Arc<Mutex<Node>>>)>) {
+        for (path, node) in &now {
+            match node {
+                Some(node) => self.names.insert(path.clone(), Arc::clone(node)),
+                None => self.names.remove(path),
+            };
+        }
+        self.renamed.push(Renamed { now });
+    }
 }
 
 /// A simulated disk; clones share it.
@@ -53,6 +163,20 @@ impl SimDisk {
         lock(&self.0).syncs_until_failure = Some(after);
     }
 
+    /// Lets the power go before the operation after the next `after` ones: whoever
+    /// asks for it unwinds with a [`PowerCut`].
+    pub fn cut_power(&self, after: u64) {
+        lock(&self.0).until_cut = Some(after);
+    }
+
+    /// Takes back what is to fail.
+    pub fn mend(&self) {
+        let mut state = lock(&self.0);
+        state.syncs_until_failure = None;
+        state.until_cut = None;
+        state.full = false;
+    }
+
     /// Fills the disk, or makes room again: a write that makes a file longer fails.
     pub fn set_full(&self, full: bool) {
         lock(&self.0).full = full;
@@ -63,37 +187,38 @@ impl SimDisk {
         lock(&self.0).syncs
     }
 
-    /// Makes the disk a power failure leaves. `keep` is asked for every sector
-    /// that was written but not synced, whether it reached the disk.
-    pub fn crash(&self, mut keep: impl FnMut() -> bool) -> Self {
+    /// Counts the operations so far that a power cut could have come before.
+    pub fn operations(&self) -> u64 {
+        lock(&self.0).operations
+    }
+
+    /// Makes the disk a power failure leaves. `keep` is asked about everything that
+    /// was not synced, whether it reached the disk.
+    pub fn crash(&self, mut keep: impl FnMut(Keep) -> bool) -> Self {
         let state = lock(&self.0);
-        let mut after = State::default();
-        for (path, node) in &state.durable_names {
-            let node = lock(node);
-            let mut image = node.durable.clone();
-            let sectors = node.cached.len().max(image.len()).div_ceil(SECTOR);
-            for sector in 0..sectors {
-                let from = sector * SECTOR;
-                let cached = node
-                    .cached
-                    .get(from..(from + SECTOR).min(node.cached.len()));
-                let durable = image
-                    .get(from..(from + SECTOR).min(image.len()))
-                    .unwrap_or(&[]);
-                let Some(cached) = cached else { continue };
-                if cached != durable && keep() {
-                    if image.len() < from + cached.len() {
-                        image.resize(from + cached.len(), 0);
-                    }
-                    image[from..from + cached.len()].copy_from_slice(cached);
-                }
+        let mut names = state.durable_names.clone();
+        for Renamed { now } in &state.renamed {
+            if !keep(Keep::Name) {
+                break;
             }
-            let node = Arc::new(Mutex::new(Node {
-                cached: image.clone(),
-                durable: image,
-            }));
+            for (path, node) in now {
+                match node {
+                    Some(node) => names.insert(path.clone(), Arc::clone(node)),
+                    None => names.remove(path),
+                };
+            }
+        }
+        let mut after = State::default();
+        for (path, node) in &names {
+            let node = Node::of(lock(node).survive(&mut keep));
             after.names.insert(path.clone(), Arc::clone(&node));
             after.durable_names.insert(path.clone(), node);
+        }
+        let removed = state.removed_rows.iter().filter(|_| !keep(Keep::Name));
+        let tables: Vec<_> = removed.chain(&state.rows).collect();
+        for (path, table) in tables {
+            let table = lock(table).survive(&mut keep);
+            after.rows.insert(path.clone(), Arc::new(Mutex::new(table)));
         }
         Self(Arc::new(Mutex::new(after)))
     }
@@ -103,13 +228,13 @@ impl SimDisk {
         let state = lock(&self.0);
         let mut after = State::default();
         for (path, node) in &state.names {
-            let bytes = lock(node).cached.clone();
-            let node = Arc::new(Mutex::new(Node {
-                cached: bytes.clone(),
-                durable: bytes,
-            }));
+            let node = Node::of(lock(node).cached.clone());
             after.names.insert(path.clone(), Arc::clone(&node));
             after.durable_names.insert(path.clone(), node);
+        }
+        for (path, table) in &state.rows {
+            let table = lock(table).survive(&mut |_| true);
+            after.rows.insert(path.clone(), Arc::new(Mutex::new(table)));
         }
         Self(Arc::new(Mutex::new(after)))
     }
@@ -120,6 +245,7 @@ impl SimDisk {
             let mut node = lock(node);
             change(&mut node.cached);
             node.durable = node.cached.clone();
+            node.dirty = None;
         }
     }
 
@@ -130,10 +256,50 @@ impl SimDisk {
             .get(path)
             .map(|node| lock(node).cached.clone())
     }
+
+    /// Lists all files.
+    pub fn files(&self) -> Vec<PathBuf> {
+        lock(&self.0).names.keys().cloned().collect()
+    }
+
+    /// Notes an operation that a crash may come before.
+    fn operate(&self) -> MutexGuard<'_, State> {
+        let mut state = lock(&self.0);
+        state.operations += 1;
+        match &mut state.until_cut {
+            Some(0) => {
+                state.until_cut = None;
+                drop(state);
+                std::panic::resume_unwind(Box::new(PowerCut));
+            }
+            Some(left) => *left -= 1,
+            None => {}
+        }
+        state
+    }
+
+    /// Counts a sync; says whether it fails.
+    fn sync_fails(&self) -> bool {
+        let mut state = self.operate();
+        state.syncs += 1;
+        match &mut state.syncs_until_failure {
+            Some(0) => {
+                state.syncs_until_failure = None;
+                return true;
+            }
+            Some(left) => *left -= 1,
+            None => {}
+        }
+        false
+    }
 }
 
 fn missing() -> io::Error {
     io::Error::from(io::ErrorKind::NotFound)
+}
+
+fn failed() -> io::Error {
+    io::Error::other("simulated sync failure")
 }
 
 impl Disk for SimDisk {
@@ -143,7 +309,8 @@ impl Disk for SimDisk {
 
     fn list(&self, dir: &Path) -> io::Result<Vec<String>> {
         let state = lock(&self.0);
-        let inside = state.names.keys().filter_map(|path| {
+        let paths = state.names.keys().chain(state.rows.keys());
+        let inside = paths.filter_map(|path| {
             // A directory is there because something is in it.
             let first = path.strip_prefix(dir).ok()?.components().next()?;
             Some(first.as_os_str().to_string_lossy().into_owned())
@@ -161,9 +328,8 @@ impl Disk for SimDisk {
 
     fn create(&self, path: &Path) -> io::Result<Box<dyn File>> {
         let node = Arc::new(Mutex::new(Node::default()));
-        lock(&self.0)
-            .names
-            .insert(path.to_owned(), Arc::clone(&node));
+        self.operate()
+            .rename(vec![(path.to_owned(), Some(Arc::clone(&node)))]);
         Ok(Box::new(SimFile {
             disk: self.clone(),
             node,
@@ -171,40 +337,55 @@ impl Disk for SimDisk {
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
-        let mut state = lock(&self.0);
-        let node = state.names.remove(from).ok_or_else(missing)?;
-        state.names.insert(to.to_owned(), node);
+        let mut state = self.operate();
+        let node = state.names.get(from).cloned().ok_or_else(missing)?;
+        state.rename(vec![(from.to_owned(), None), (to.to_owned(), Some(node))]);
         Ok(())
     }
 
     fn remove(&self, path: &Path) -> io::Result<()> {
-        lock(&self.0)
-            .names
-            .remove(path)
-            .map(drop)
-            .ok_or_else(missing)
+        let mut state = self.operate();
+        if !state.names.contains_key(path) {
+            return Err(missing());
+        }
+        state.rename(vec![(path.to_owned(), None)]);
+        Ok(())
     }
 
     fn remove_dir(&self, path: &Path) -> io::Result<()> {
         // A crash may bring it back, all of it.
-        let mut state = lock(&self.0);
+        let mut state = self.operate();
         state.names.retain(|name, _| !name.starts_with(path));
+        // Whoever still has the rows open goes on with them, as with removed files.
+        let state = &mut *state;
+        let removed = state.rows.extract_if(.., |name, _| name.starts_with(path));
+        state.removed_rows.extend(removed);
         Ok(())
     }
 
     fn sync_dir(&self, dir: &Path) -> io::Result<()> {
-        let mut state = lock(&self.0);
+        let mut state = self.operate();
         let inside = |path: &Path| path.parent() == Some(dir);
         state.durable_names.retain(|path, _| !inside(path));
         let names: Vec<_> = state
             .names
             .iter()
+            .filter(|(path, _)| inside(path))
             .map(|(path, node)| (path.clone(), Arc::clone(node)))
             .collect();
-        state
-            .durable_names
-            .extend(names.into_iter().filter(|(path, _)| inside(path)));
+        state.durable_names.extend(names);
+        for renamed in &mut state.renamed {
+            renamed.now.retain(|(path, _)| !inside(path));
+        }
+        state.renamed.retain(|renamed| !renamed.now.is_empty());
+        state.removed_rows.retain(|path, _| !inside(path));
         Ok(())
+    }
+
+    fn open_rows(&self, dir: &Path) -> Result<Rows, DiskError> {
+        let mut state = lock(&self.0);
+        let table = Arc::clone(state.rows.entry(dir.to_owned()).or_default());
+        Ok(Rows::simulated(SimRows::new(self.clone(), table), dir))
     }
 }
 
@@ -229,33 +410,25 @@ impl File for SimFile {
     }
 
     fn write_at(&mut self, bytes: &[u8], offset: u64) -> io::Result<()> {
-        let full = lock(&self.disk.0).full;
+        let full = self.disk.operate().full;
         let mut node = lock(&self.node);
         let from = usize::try_from(offset).map_err(io::Error::other)?;
         if full && node.cached.len() < from + bytes.len() {
             return Err(io::ErrorKind::StorageFull.into());
         }
-        if node.cached.len() < from + bytes.len() {
-            node.cached.resize(from + bytes.len(), 0);
-        }
-        node.cached[from..from + bytes.len()].copy_from_slice(bytes);
+        node.write(bytes, from);
         Ok(())
     }
 
     fn sync_data(&mut self) -> io::Result<()> {
-        let mut state = lock(&self.disk.0);
+        let fails = self.disk.sync_fails();
         let mut node = lock(&self.node);
-        state.syncs += 1;
-        match &mut state.syncs_until_failure {
-            Some(0) => {
-                state.syncs_until_failure = None;
-                node.cached = node.durable.clone();
-                return Err(io::Error::other("simulated sync failure"));
-            }
-            Some(left) => *left -= 1,
-            None => {}
+        if fails {
+            node.cached = node.durable.clone();
+            node.dirty = None;
+            return Err(failed());
         }
-        node.durable = node.cached.clone();
+        node.sync();
         Ok(())
     }
 

@@ -463,6 +463,9 @@ impl Wal {
     }
 
     fn sync_dir(&mut self) -> Result<(), DiskError> {
+        if mutants::planted(mutants::Bug::DirectoryNotSynced) {
+            return Ok(());
+        }
         self.disk.sync_dir(&self.dir).map_err(|source| {
             self.file = None;
             DiskError::Sync {

@@ -94,13 +94,13 @@ fn the_log_goes_on_behind_its_new_beginning() {
     wal.append(Some(&state(6, 2, 100)), &after).unwrap();
     wal.flush(true).unwrap();
     assert!(wal.segment_count() > 1, "segments after it continue it");
-    let (_, replayed) = open(&disk.crash(|| false)).unwrap();
+    let (_, replayed) = open(&disk.crash(|_| false)).unwrap();
     let log = replayed.recovered;
     assert_eq!((log.base_index, log.base_term), (90, 5));
     assert_eq!(log.entries, after);
     assert_eq!(log.hard_state, state(6, 2, 100));
     wal.release(110).unwrap();
-    let (_, replayed) = open(&disk.crash(|| false)).unwrap();
+    let (_, replayed) = open(&disk.crash(|_| false)).unwrap();
     assert_eq!(replayed.recovered.last_index(), 120);
 }
 
@@ -110,7 +110,7 @@ fn nothing_that_was_behind_the_new_beginning_comes_back() {
     let mut wal = lagging(&disk);
     // Shorter than the log, and in it: what follows was never committed.
     wal.reset(Base { index: 30, term: 3 }, None).unwrap();
-    let (_, replayed) = open(&disk.crash(|| false)).unwrap();
+    let (_, replayed) = open(&disk.crash(|_| false)).unwrap();
     assert_eq!(replayed.recovered.last_index(), 30);
     assert!(replayed.recovered.entries.is_empty());
     assert_eq!(replayed.recovered.hard_state, state(3, 7, 30));
@@ -169,7 +169,7 @@ proptest! {
         prop_assert_eq!(installed.is_ok(), fail >= 3, "three files are synced");
 
         let mut random = seed | 1;
-        let crashed = disk.crash(|| {
+        let crashed = disk.crash(|_| {
             random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
             (random >> 33) % 4 < odds
         });
@@ -195,7 +195,7 @@ proptest! {
         let next = entry(log.last_index() + 1, 9);
         wal.append(None, std::slice::from_ref(&next)).unwrap();
         wal.flush(true).unwrap();
-        let (_, again) = open(&crashed.crash(|| false)).unwrap();
+        let (_, again) = open(&crashed.crash(|_| false)).unwrap();
         prop_assert_eq!(again.recovered.entries.last(), Some(&next));
     }
 

@@ -131,7 +131,7 @@ proptest! {
         let (mut wal, _) = open(&disk, segment).unwrap();
         let (log, synced) = perform(&mut wal, &writes);
         let mut random = seed | 1;
-        let crashed = disk.crash(|| {
+        let crashed = disk.crash(|_| {
             random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
             (random >> 33) % 4 < odds
         });
@@ -234,7 +234,7 @@ fn after_a_failed_sync_nothing_is_written_any_more() {
         Err(DiskError::Closed)
     ));
     assert!(matches!(wal.flush(true), Err(DiskError::Closed)));
-    let (_, replayed) = open(&disk.crash(|| false), 1 << 16).unwrap();
+    let (_, replayed) = open(&disk.crash(|_| false), 1 << 16).unwrap();
     assert_eq!(replayed.recovered.entries.len(), 1);
 }
 
@@ -270,7 +270,7 @@ fn released_segments_are_gone_and_the_rest_still_knows_the_term_before() {
     assert!(before > 4, "{before} segments");
     assert!(wal.release(60).unwrap() > 0);
     drop(wal);
-    let (mut wal, replayed) = open(&disk.crash(|| false), 4096).unwrap();
+    let (mut wal, replayed) = open(&disk.crash(|_| false), 4096).unwrap();
     let recovered = replayed.recovered;
     assert!(
         recovered.base_index <= 60 && recovered.base_index > 30,
@@ -393,7 +393,7 @@ fn a_spare_segment_is_used_and_a_record_larger_than_a_segment_fits() {
     wal.flush(true).unwrap();
     assert_eq!(wal.segment_count(), 3);
     assert!(wal.size_bytes() > 50_000);
-    let (_, replayed) = open(&disk.crash(|| false), 8192).unwrap();
+    let (_, replayed) = open(&disk.crash(|_| false), 8192).unwrap();
     assert_eq!(replayed.recovered.entries.len(), 3);
 }
 
@@ -451,7 +451,7 @@ fn a_full_disk_is_named_and_the_next_start_finds_all() {
     disk.set_full(false);
     wal.append(None, &[entry(index, 1, 1000)]).unwrap();
     wal.flush(true).unwrap();
-    let (_, replayed) = open(&disk.crash(|| false), 4096).unwrap();
+    let (_, replayed) = open(&disk.crash(|_| false), 4096).unwrap();
     assert_eq!(replayed.recovered.last_index(), index);
 }
 

@@ -93,7 +93,9 @@ impl Reads {
 
     /// Opens one attempt for everything that has arrived; returns its number.
     fn open(&mut self, now: Duration) -> u64 {
-        self.counter = self.counter.wrapping_add(1);
+        if !mutants::planted(mutants::Bug::ReadContextReused) {
+            self.counter = self.counter.wrapping_add(1);
+        }
         let attempt = Attempt {
             waiters: mem::take(&mut self.arrived),
             asked_at: now,

@@ -111,6 +111,9 @@ impl Member {
             // with others at the same places.
             after.append(&mut messages);
         }
+        if mutants::planted(mutants::Bug::SendBeforeSync) {
+            messages.append(&mut after);
+        }
         self.send(messages, outputs);
         let number = ready.number();
         let hard_state = ready.hs().map(HardState::from);

@@ -73,7 +73,9 @@ impl Dedupe {
             return Err(Error::StaleProposal);
         }
         self.forget(index);
-        if !self.seen.insert(id) {
+        let twice = mutants::planted(mutants::Bug::ProposalTwice)
+            || mutants::planted(mutants::Bug::AppliedAgain);
+        if !self.seen.insert(id) && !twice {
             return Err(Error::DuplicateProposal);
         }
         self.ring.push_back((id, index));

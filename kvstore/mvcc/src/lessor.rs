@@ -181,6 +181,10 @@ impl Lessor {
     /// keepalives that could not be heard meanwhile.
     pub(crate) fn promote(&mut self, now: Duration, extend: Duration) {
         self.demote();
+        let now = match mutants::planted(mutants::Bug::LeaseByOwnClock) {
+            true => Duration::ZERO,
+            false => now,
+        };
         let mut clocks = Clocks::default();
         for (id, lease) in &mut self.leases {
             clocks.start(*id, lease, now + extend, lease.seconds());

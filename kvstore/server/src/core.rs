@@ -43,9 +43,10 @@ use crate::{
     fatal::fatal,
     identity::Ids,
     metrics::Metrics,
-    peers::{Note, Peers},
+    peers::{Links, Note},
     rpc_error::RpcError,
     threads::{LogJob, RowsJob},
+    world::World,
 };
 
 /// Most bytes that may wait to be written behind the log. Beyond it clients are
@@ -117,7 +118,7 @@ pub(crate) struct Core {
     refused: Vec<u64>,
     resend_due: Duration,
     ids: Ids,
-    pub(crate) peers: Peers,
+    pub(crate) peers: Arc<dyn Links>,
     /// The snapshot that raft is asked about at the moment.
     arrival: Option<Box<Arrival>>,
     /// Counts the rows there have been: those of snapshots follow the first.
@@ -142,6 +143,9 @@ pub(crate) struct Core {
     election_timeout: Duration,
     request_timeout: Duration,
     warning_apply_duration: Duration,
+    /// Sees what is applied, if anybody wants to.
+    #[cfg(feature = "sim")]
+    pub(crate) tap: Option<Box<dyn crate::sim::Tap>>,
 }
 
 /// What a core is made of.
@@ -149,13 +153,14 @@ pub(crate) struct Parts {
     pub(crate) ids: Ids,
     pub(crate) member: Member,
     pub(crate) machine: StateMachine,
-    pub(crate) peers: Peers,
+    pub(crate) peers: Arc<dyn Links>,
     pub(crate) rows_path: PathBuf,
     pub(crate) log: mpsc::Sender<LogJob>,
     pub(crate) rows_jobs: mpsc::Sender<RowsJob>,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) proposal_ids: Arc<AtomicU64>,
     pub(crate) auth_on: Arc<AtomicBool>,
+    pub(crate) world: World,
 }
 
 impl Core {
@@ -183,13 +188,15 @@ impl Core {
             next_stream: 0,
             log: parts.log,
             rows_jobs: parts.rows_jobs,
-            background: Background::new(config, parts.proposal_ids),
+            background: Background::new(config, parts.proposal_ids, parts.world),
             tokens: SimpleTokens::new(config.auth_token_ttl),
             auth_on: parts.auth_on,
             metrics: parts.metrics,
             election_timeout: config.election_timeout,
             request_timeout: request_timeout(config),
             warning_apply_duration: config.warning_apply_duration,
+            #[cfg(feature = "sim")]
+            tap: None,
         };
         core.address_peers();
         core

@@ -33,12 +33,15 @@ pub(crate) async fn drive(shared: Arc<Shared>) {
             _ = ticks.tick() => Action::Tick,
             () = shared.wake.notified() => Action::Turn,
         };
-        let again = match action {
+        let turned = match action {
             Action::Stop => return,
             Action::Tick => pass_tick(&shared, shared.now()),
             Action::Turn => take_turn(&shared, shared.now()),
         };
-        if again {
+        for sending in turned.sendings {
+            tokio::spawn(send(Arc::clone(&shared), sending));
+        }
+        if turned.again {
             // Others get their turn before the rest of a compaction.
             tokio::task::yield_now().await;
             shared.wake.notify_one();
@@ -46,29 +49,37 @@ pub(crate) async fn drive(shared: Arc<Shared>) {
     }
 }
 
-/// Takes one turn; returns whether another is wanted soon.
-pub(crate) fn take_turn(shared: &Arc<Shared>, now: Duration) -> bool {
+/// What a turn leaves to do.
+#[derive(Debug, Default)]
+pub(crate) struct Turned {
+    /// Whether another is wanted soon.
+    pub(crate) again: bool,
+    /// Snapshots to be sent.
+    pub(crate) sendings: Vec<Sending>,
+}
+
+/// Takes one turn.
+pub(crate) fn take_turn(shared: &Shared, now: Duration) -> Turned {
     let done = shared.reported();
     with_core(shared, now, |core| core.turn(done, now))
 }
 
-/// Lets one tick pass; returns whether a turn is wanted soon.
-fn pass_tick(shared: &Arc<Shared>, now: Duration) -> bool {
+/// Lets one tick pass.
+pub(crate) fn pass_tick(shared: &Shared, now: Duration) -> Turned {
     with_core(shared, now, |core| core.tick(now))
 }
 
-fn with_core(shared: &Arc<Shared>, now: Duration, f: impl FnOnce(&mut Core)) -> bool {
+fn with_core(shared: &Shared, now: Duration, f: impl FnOnce(&mut Core)) -> Turned {
     let turned = shared.with(|core| {
         f(core);
         shared.note(core, now);
-        (core.wants_turn(), std::mem::take(&mut core.sendings))
+        Turned {
+            again: core.wants_turn(),
+            sendings: std::mem::take(&mut core.sendings),
+        }
     });
     // A core that is gone wants nothing.
-    let (again, sendings) = turned.unwrap_or_default();
-    for sending in sendings {
-        tokio::spawn(send(Arc::clone(shared), sending));
-    }
-    again
+    turned.unwrap_or_default()
 }
 
 /// Sends a snapshot, and tells raft how that ended.

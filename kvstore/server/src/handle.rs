@@ -173,8 +173,41 @@ impl Handle {
             }
             return reply;
         }
+        if mutants::planted(mutants::Bug::TxnOutsideLog) {
+            return self.txn_decided_here(request).await;
+        }
         match self.propose(Command::Txn(request)).await? {
             Reply::Txn(reply) => Ok(reply),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    /// Is [`mutants::Bug::TxnOutsideLog`]: compares here, and proposes the branch alone.
+    async fn txn_decided_here(
+        &self,
+        request: mvcc::TxnRequest,
+    ) -> Result<mvcc::TxnReply, RpcError> {
+        let asks = mvcc::TxnRequest {
+            compare: request.compare.clone(),
+            ..mvcc::TxnRequest::default()
+        };
+        let decided = self
+            .shared
+            .with(|core| core.machine.txn_readonly(&asks))??
+            .succeeded;
+        let branch = match decided {
+            true => request.success,
+            false => request.failure,
+        };
+        let alone = mvcc::TxnRequest {
+            success: branch,
+            ..mvcc::TxnRequest::default()
+        };
+        match self.propose(Command::Txn(alone)).await? {
+            Reply::Txn(reply) => Ok(mvcc::TxnReply {
+                succeeded: decided,
+                ..reply
+            }),
             other => Err(unexpected(&other)),
         }
     }
@@ -387,6 +420,9 @@ impl Handle {
     /// Waits until this member has applied everything that was acknowledged before:
     /// the leader makes sure that it still leads, and names the index.
     pub(crate) async fn catch_up(&self) -> Result<(), RpcError> {
+        if mutants::planted(mutants::Bug::ReadWithoutIndex) {
+            return Ok(());
+        }
         let now = self.shared.now();
         let answer = self.shared.with(|core| {
             if core.member.leads_alone() {

@@ -51,6 +51,9 @@ mod room;
 mod rpc_error;
 mod server;
 mod shared;
+#[cfg(feature = "sim")]
+#[doc(hidden)]
+pub mod sim;
 mod sink;
 pub mod snapshot;
 mod store;
@@ -59,6 +62,7 @@ mod tls;
 mod views;
 pub mod wal_dump;
 mod watch;
+mod world;
 
 pub use disk::check_usable;
 

@@ -12,7 +12,7 @@ use mvcc::{Command, Error, MemberCommand, Membership, Proposal};
 use crate::{
     core::{Core, change_of, request_timeout},
     handle::Handle,
-    peers::Peers,
+    peers::Links,
     rpc_error::RpcError,
 };
 
@@ -112,7 +112,7 @@ impl Handle {
 
 impl Core {
     /// Refuses a change that could cost the cluster its quorum.
-    fn may_change(&self, command: &MemberCommand) -> Result<(), Error> {
+    pub(crate) fn may_change(&self, command: &MemberCommand) -> Result<(), Error> {
         let membership = self.machine.membership();
         match command {
             MemberCommand::Add(member) => self.may_add(membership, member.learner),
@@ -187,7 +187,7 @@ impl Core {
 
     /// Counts the members whose link has been up for a while, this one included.
     fn connected(&self, members: &[u64]) -> usize {
-        let healthy = |id: &&u64| is_healthy(&self.peers, self.member_id(), **id);
+        let healthy = |id: &&u64| is_healthy(&*self.peers, self.member_id(), **id);
         members.iter().filter(healthy).count()
     }
 }
@@ -200,7 +200,7 @@ fn voters(membership: &Membership) -> Vec<u64> {
         .collect()
 }
 
-fn is_healthy(peers: &Peers, own: u64, id: u64) -> bool {
+fn is_healthy(peers: &dyn Links, own: u64, id: u64) -> bool {
     id == own
         || peers
             .active_for(id)

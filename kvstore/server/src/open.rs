@@ -18,12 +18,13 @@ use crate::{
     join,
     listen::{self, Bound, Door},
     metrics::Metrics,
-    peers::{Address, Dialler, Peers, PeersConfig, Sink},
+    peers::{Address, Dialler, Links, Peers, PeersConfig, Sink},
     shared::Shared,
     sink::Inlet,
-    store::{self, Beginning, Store, for_raft},
-    threads::{self, LogJob, Report, RowsJob},
+    store::{self, Beginning, Place, Store, for_raft},
+    threads::{self, LogJob, LogWorker, Report, RowsJob, RowsWorker},
     tls::{self, Certificates, ClientTls, Side, Trust},
+    world::World,
 };
 
 /// How long dialling a peer may take at most; less if elections are quick.
@@ -80,7 +81,13 @@ impl Open {
             advertised.extend(clients.flat_map(|(bound, _)| bound.urls()));
         }
         let metrics = Metrics::new(&config, known.ids.member);
-        let shared = Arc::new(Shared::new(config, known.ids, metrics, jwt));
+        let shared = Arc::new(Shared::new(
+            config,
+            known.ids,
+            metrics,
+            jwt,
+            World::machine(),
+        ));
         let _first = shared.client_urls.set(advertised);
         let inlet = Arc::new(Inlet::new(Arc::clone(&shared), dir.home()));
         let peers = link(&shared, dialler, &inlet, &first);
@@ -213,7 +220,6 @@ fn open_core(
     peers: Peers,
     first: &join::Start,
 ) -> Result<Threads, StartError> {
-    let config = &shared.config;
     let beginning = match first {
         join::Start::New(beginning) => {
             let urls = shared.client_urls.get().map_or(&[][..], Vec::as_slice);
@@ -221,12 +227,43 @@ fn open_core(
         }
         join::Start::Joining(_) | join::Start::Again => Beginning::Joining,
     };
+    let place = Place::of(dir, &shared.config);
+    let built = build(shared, &place, Arc::new(peers), beginning)?;
+    let log_thread = threads::start_log(built.log_worker, built.log.clone())?;
+    let rows_thread = threads::start_rows(built.rows_worker)?;
+    shared.install(built.core);
+    Ok(Threads {
+        log: built.log,
+        rows_sender: built.rows,
+        log_thread,
+        rows_thread,
+    })
+}
+
+/// A core that has been brought up from its data, and what works for it.
+pub(crate) struct Built {
+    /// To be installed once its workers can work.
+    pub(crate) core: Core,
+    pub(crate) log: mpsc::Sender<LogJob>,
+    pub(crate) log_worker: LogWorker,
+    pub(crate) rows: mpsc::Sender<RowsJob>,
+    pub(crate) rows_worker: RowsWorker,
+}
+
+/// Reads log and rows back and, if nobody else can lead, stands for election.
+pub(crate) fn build(
+    shared: &Arc<Shared>,
+    place: &Place,
+    peers: Arc<dyn Links>,
+    beginning: Beginning,
+) -> Result<Built, StartError> {
+    let config = &shared.config;
     let Store {
         rows,
         machine,
         wal,
         recovered,
-    } = Store::open(config, shared.ids, dir, beginning)?;
+    } = Store::open(config, shared.ids, place, beginning)?;
     let applied = machine.applied_index();
     tracing::info!(
         revision = machine.revision(),
@@ -242,29 +279,28 @@ fn open_core(
     let report: Report = Arc::new(move |done| reporter.report(done));
     let (log, log_jobs) = mpsc::channel();
     let (rows_sender, rows_jobs) = mpsc::channel();
-    let metrics = &shared.metrics;
-    let log_thread = threads::start_log(
+    let log_worker = LogWorker {
         wal,
-        dir.home(),
-        log_jobs,
-        log.clone(),
-        Arc::clone(&report),
-        Arc::clone(metrics),
-    )?;
-    let rows_thread =
-        threads::start_rows(rows, dir.home(), rows_jobs, report, Arc::clone(metrics))?;
+        home: place.home.clone(),
+        jobs: log_jobs,
+        report: Arc::clone(&report),
+        metrics: Arc::clone(&shared.metrics),
+    };
+    let metrics = Arc::clone(&shared.metrics);
+    let rows_worker = RowsWorker::new(rows, place.home.clone(), rows_jobs, report, metrics);
     let mut core = Core::new(
         Parts {
             ids: shared.ids,
             member,
             machine,
             peers,
-            rows_path: dir.rows(),
+            rows_path: place.rows.clone(),
             log: log.clone(),
             rows_jobs: rows_sender.clone(),
-            metrics: Arc::clone(metrics),
+            metrics: Arc::clone(&shared.metrics),
             proposal_ids: Arc::clone(&shared.proposal_ids),
             auth_on: Arc::clone(&shared.auth_on),
+            world: shared.world.clone(),
         },
         config,
     );
@@ -274,12 +310,12 @@ fn open_core(
         // Nobody else can: a lone voter need not wait for an election timeout.
         core.step(Input::Campaign, now);
     }
-    shared.install(core);
-    Ok(Threads {
+    Ok(Built {
+        core,
         log,
-        rows_sender,
-        log_thread,
-        rows_thread,
+        log_worker,
+        rows: rows_sender,
+        rows_worker,
     })
 }
 
@@ -295,12 +331,12 @@ fn make_member(
     let made = member::Config {
         id: shared.ids.member,
         conf_state,
-        boot_id: rand::random(),
+        boot_id: shared.world.random(),
         applied,
         election_ticks: usize::try_from(ticks).unwrap_or(10).max(2),
         heartbeat_ticks: 1,
         pre_vote: config.pre_vote,
-        seed: rand::random(),
+        seed: shared.world.random(),
         read_retry: config.election_timeout / 2,
         read_timeout: request_timeout(config),
         catch_up_entries: config.catch_up_entries,

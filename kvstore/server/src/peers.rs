@@ -17,6 +17,7 @@
 mod caller;
 mod dial;
 mod link;
+mod links;
 mod message;
 mod meters;
 mod note;
@@ -41,7 +42,7 @@ use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status};
 
 pub(crate) use self::{
-    caller::REMOVED, dial::Dialler, meters::Meters, note::Note, queue::Undelivered,
+    caller::REMOVED, dial::Dialler, links::Links, meters::Meters, note::Note, queue::Undelivered,
     snapshot::SnapshotBody,
 };
 use self::{

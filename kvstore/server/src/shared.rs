@@ -7,7 +7,7 @@ use std::{
         Arc, Mutex, MutexGuard, OnceLock,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use tokio::sync::{Notify, Semaphore, watch};
@@ -26,6 +26,7 @@ use crate::{
     rpc_error::RpcError,
     snapshot::SNAPSHOTS_MAX,
     views::LONG_READS_MAX,
+    world::World,
 };
 
 /// Most reports that may wait for the driver before notes of peers are dropped. A
@@ -42,7 +43,7 @@ pub(crate) struct Shared {
     inbox: Mutex<Vec<Done>>,
     /// Wakes the driver.
     pub(crate) wake: Notify,
-    start: Instant,
+    pub(crate) world: World,
     pub(crate) ids: Ids,
     pub(crate) config: Config,
     /// Whether callers are checked, as this member has applied it.
@@ -93,13 +94,14 @@ impl Shared {
         ids: Ids,
         metrics: Arc<Metrics>,
         jwt: Option<Arc<Jwt>>,
+        world: World,
     ) -> Self {
         Self {
             core: Mutex::new(None),
             inbox: Mutex::new(Vec::new()),
             wake: Notify::new(),
-            start: Instant::now(),
-            proposal_ids: Arc::new(AtomicU64::new(first_proposal_id(ids.member))),
+            proposal_ids: Arc::new(AtomicU64::new(first_proposal_id(ids.member, world.wall()))),
+            world,
             ids,
             leadership: Leadership::new(config.election_timeout),
             config,
@@ -123,7 +125,7 @@ impl Shared {
 
     /// Returns the time since the member was started.
     pub(crate) fn now(&self) -> Duration {
-        self.start.elapsed()
+        self.world.now()
     }
 
     /// Runs `f` on the core; an error says that the member has stopped.
@@ -223,10 +225,9 @@ impl Shared {
 
 /// Starts proposal ids where no earlier start of any member has been: member,
 /// then time, then a count (etcd: pkg/idutil).
-fn first_proposal_id(member: u64) -> u64 {
+fn first_proposal_id(member: u64, since: Duration) -> u64 {
     const TIME_BITS: u32 = 40;
     const COUNT_BITS: u32 = 8;
-    let since = std::time::UNIX_EPOCH.elapsed().unwrap_or_default();
     let millis = u64::try_from(since.as_millis()).unwrap_or(0) & ((1 << TIME_BITS) - 1);
     ((member & 0xffff) << (TIME_BITS + COUNT_BITS)) | (millis << COUNT_BITS) | 1
 }

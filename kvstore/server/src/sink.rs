@@ -76,7 +76,8 @@ impl Sink for Inlet {
         }
         let (shared, home) = (Arc::clone(&self.shared), self.home.clone());
         let taken_in = tokio::task::spawn_blocking(move || {
-            Arrival::take_in(&shared.config, &home, message, &mut body)
+            let mut next = || body.next_blocking().map_err(|cut| cut.to_string());
+            Arrival::take_in(&shared.config, &home, message, &mut next)
         });
         let (arrival, decision) = match taken_in.await {
             Ok(Ok(taken_in)) => taken_in,

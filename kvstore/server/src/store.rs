@@ -9,9 +9,9 @@
 //!
 //! Each of them may be interrupted anywhere and is then done again.
 
-use std::sync::Arc;
+use std::{path::PathBuf, sync::Arc};
 
-use disk::{Base, DataDir, Identity, Options, RealDisk, Rows, Wal};
+use disk::{Base, DataDir, Identity, Options, RealDisk, Rows, RowsHome, Wal};
 use member::{EntryKind, HardState, Recovered};
 use mvcc::{BOOTSTRAP_INDEX, BOOTSTRAP_TERM, MemberInfo, Membership, StateMachine};
 
@@ -32,6 +32,34 @@ pub(crate) enum Beginning {
     Joining,
 }
 
+/// Where a member's data is: a directory that it holds, or a simulated one.
+#[derive(Debug)]
+pub(crate) struct Place {
+    /// What the log is written to.
+    pub(crate) disk: Arc<dyn disk::Disk>,
+    /// The directory of the log.
+    pub(crate) wal: PathBuf,
+    /// The directory of the rows that count.
+    pub(crate) rows: PathBuf,
+    /// The way to let other rows count.
+    pub(crate) home: RowsHome,
+}
+
+impl Place {
+    /// Returns where the data of a directory is.
+    pub(crate) fn of(dir: &DataDir, config: &Config) -> Self {
+        Self {
+            disk: match config.unsafe_no_fsync {
+                false => Arc::new(RealDisk),
+                true => Arc::new(disk::Unsynced(RealDisk)),
+            },
+            wal: dir.wal(),
+            rows: dir.rows(),
+            home: dir.home(),
+        }
+    }
+}
+
 /// Everything of a member that is on disk.
 pub(crate) struct Store {
     pub(crate) rows: Rows,
@@ -41,18 +69,18 @@ pub(crate) struct Store {
 }
 
 impl Store {
-    /// Opens the store in a directory, making it if there is none.
+    /// Opens the store of a place, making it if there is none.
     pub(crate) fn open(
         config: &Config,
         ids: Ids,
-        dir: &DataDir,
+        place: &Place,
         beginning: Beginning,
     ) -> Result<Self, StartError> {
-        let rows = Rows::open(&dir.rows())?;
+        let rows = place.home.open_rows(&place.rows)?;
         let mut machine = open_machine(config, &rows)?;
-        let unused = Wal::identity(&RealDisk, &dir.wal())?.is_none();
+        let unused = Wal::identity(&*place.disk, &place.wal)?.is_none();
         if unused {
-            begin(dir, &rows, &mut machine, beginning)?;
+            begin(place, &rows, &mut machine, beginning)?;
         }
         let options = Options {
             identity: Identity {
@@ -61,18 +89,15 @@ impl Store {
             },
             segment_bytes: config.wal_segment_bytes,
         };
-        let real: Arc<dyn disk::Disk> = match config.unsafe_no_fsync {
-            false => Arc::new(RealDisk),
-            true => Arc::new(disk::Unsynced(RealDisk)),
-        };
-        let (wal, replayed) = Wal::open_behind(real, &dir.wal(), options, &dir.home())?;
+        let disk = Arc::clone(&place.disk);
+        let (wal, replayed) = Wal::open_behind(disk, &place.wal, options, &place.home)?;
         let mut store = Self {
             rows,
             machine,
             wal,
             recovered: replayed.recovered,
         };
-        store.check_rows(config, dir)?;
+        store.check_rows(config, place)?;
         store.check_entries(config)?;
         if !unused && store.machine.membership().is_empty() && !store.waits_for_snapshot() {
             store.name_the_member(config, ids)?;
@@ -86,17 +111,17 @@ impl Store {
     /// Refuses rows that lost what they began with: the engine gives back an earlier
     /// state, or none, where one of its files is damaged. What they lost is read again
     /// from the log, if that still holds it; if not, they are refused.
-    fn check_rows(&self, config: &Config, dir: &DataDir) -> Result<(), StartError> {
+    fn check_rows(&self, config: &Config, place: &Place) -> Result<(), StartError> {
         let applied = self.machine.applied_index();
-        let began = dir
-            .home()
+        let began = place
+            .home
             .pointer()?
             .map_or(0, |pointer| pointer.base.index);
         let log = self.recovered.base_index;
         if applied >= began.max(log) {
             return Ok(());
         }
-        let (rows, wal) = (dir.rows(), dir.wal());
+        let (rows, wal) = (&place.rows, &place.wal);
         let reason = format!(
             "the rows in {} are the state after entry {applied}, but had come after entry {began} \
              and the log in {} begins behind entry {log}: the rows are damaged",
@@ -256,7 +281,7 @@ impl Store {
 /// Gives a store that was never used its first rows. The log comes after them, and
 /// until there is one all this is done again.
 fn begin(
-    dir: &DataDir,
+    place: &Place,
     rows: &Rows,
     machine: &mut StateMachine,
     beginning: Beginning,
@@ -270,9 +295,9 @@ fn begin(
             reason: format!(
                 "the rows in {} are the state after entry {}, but there is no log in {}; the log \
                  they came with must be there",
-                dir.rows().display(),
+                place.rows.display(),
                 machine.applied_index(),
-                dir.wal().display()
+                place.wal.display()
             ),
         });
     }
@@ -283,7 +308,7 @@ fn begin(
         index: BOOTSTRAP_INDEX,
         term: BOOTSTRAP_TERM,
     };
-    Ok(dir.home().adopt(&dir.rows(), base)?)
+    Ok(place.home.adopt(&place.rows, base)?)
 }
 
 pub(crate) fn open_machine(config: &Config, rows: &Rows) -> Result<StateMachine, StartError> {

@@ -79,20 +79,12 @@ pub(crate) type Report = Arc<dyn Fn(Done) + Send + Sync>;
 
 /// Starts the log thread.
 pub(crate) fn start_log(
-    wal: Wal,
-    home: RowsHome,
-    jobs: mpsc::Receiver<LogJob>,
+    worker: LogWorker,
     again: mpsc::Sender<LogJob>,
-    report: Report,
-    metrics: Arc<Metrics>,
 ) -> Result<thread::JoinHandle<()>, StartError> {
     let mut thread = LogThread {
-        wal,
-        home,
-        jobs,
+        worker,
         again,
-        report,
-        metrics,
         spare: None,
     };
     thread::Builder::new()
@@ -104,35 +96,18 @@ pub(crate) fn start_log(
         })
 }
 
-struct LogThread {
-    wal: Wal,
-    home: RowsHome,
-    jobs: mpsc::Receiver<LogJob>,
-    again: mpsc::Sender<LogJob>,
-    report: Report,
-    metrics: Arc<Metrics>,
-    /// Makes the next segment, if one is being made.
-    spare: Option<thread::JoinHandle<()>>,
+/// Carries out the jobs of the log, on whatever thread.
+pub(crate) struct LogWorker {
+    pub(crate) wal: Wal,
+    pub(crate) home: RowsHome,
+    pub(crate) jobs: mpsc::Receiver<LogJob>,
+    pub(crate) report: Report,
+    pub(crate) metrics: Arc<Metrics>,
 }
 
-impl LogThread {
-    fn run(&mut self) {
-        while let Ok(first) = self.jobs.recv() {
-            if !self.turn(first) {
-                break;
-            }
-            if let Some(job) = self.wal.spare_wanted() {
-                self.make_spare(job);
-            }
-        }
-        // Nobody may write into the directory once it is free for another.
-        if let Some(spare) = self.spare.take() {
-            let _panicked = spare.join();
-        }
-    }
-
+impl LogWorker {
     /// Carries out one job and all that queued behind it; returns whether to go on.
-    fn turn(&mut self, first: LogJob) -> bool {
+    pub(crate) fn turn(&mut self, first: LogJob) -> bool {
         let mut number = None;
         let mut sync = false;
         let mut release = None;
@@ -142,9 +117,13 @@ impl LogThread {
         while let Some(job) = next {
             match job {
                 LogJob::Write(persist) => {
-                    let queued = self
-                        .wal
-                        .append(persist.hard_state.as_ref(), &persist.entries);
+                    let mut hard_state = persist.hard_state;
+                    if mutants::planted(mutants::Bug::VoteNotPersisted)
+                        && let Some(state) = &mut hard_state
+                    {
+                        state.vote = 0;
+                    }
+                    let queued = self.wal.append(hard_state.as_ref(), &persist.entries);
                     or_die(queued, "log");
                     sync |= persist.must_sync;
                     if persist.report {
@@ -187,6 +166,7 @@ impl LogThread {
         let began = Instant::now();
         // What waits for a report waits for the disk, whatever it is.
         let sync = sync || number.is_some() || stop;
+        let sync = sync && !mutants::planted(mutants::Bug::AckBeforeSync);
         or_die(self.wal.flush(sync), "log");
         if sync {
             self.metrics
@@ -200,6 +180,30 @@ impl LogThread {
             or_die(self.wal.release(index).map(drop), "log");
         }
         !stop
+    }
+}
+
+struct LogThread {
+    worker: LogWorker,
+    again: mpsc::Sender<LogJob>,
+    /// Makes the next segment, if one is being made.
+    spare: Option<thread::JoinHandle<()>>,
+}
+
+impl LogThread {
+    fn run(&mut self) {
+        while let Ok(first) = self.worker.jobs.recv() {
+            if !self.worker.turn(first) {
+                break;
+            }
+            if let Some(job) = self.worker.wal.spare_wanted() {
+                self.make_spare(job);
+            }
+        }
+        // Nobody may write into the directory once it is free for another.
+        if let Some(spare) = self.spare.take() {
+            let _panicked = spare.join();
+        }
     }
 
     fn make_spare(&mut self, mut job: SpareJob) {
@@ -226,73 +230,130 @@ fn or_die(result: Result<(), DiskError>, what: &'static str) {
 }
 
 /// Starts the rows thread.
-pub(crate) fn start_rows(
-    rows: Rows,
-    home: RowsHome,
-    jobs: mpsc::Receiver<RowsJob>,
-    report: Report,
-    metrics: Arc<Metrics>,
-) -> Result<thread::JoinHandle<Rows>, StartError> {
-    let thread = RowsThread {
-        rows,
-        generation: 0,
-        home,
-        report,
-        metrics,
-        untidy: true,
-        defragmenting: None,
+pub(crate) fn start_rows(mut worker: RowsWorker) -> Result<thread::JoinHandle<Rows>, StartError> {
+    let run = move || {
+        while let Some(next) = worker.next() {
+            match next {
+                Next::Job(job) => {
+                    if !worker.turn(job) {
+                        break;
+                    }
+                }
+                // The disk is the log's as much of the time.
+                Next::Idle => thread::sleep(worker.idle()),
+            }
+        }
+        worker.rows
     };
     thread::Builder::new()
         .name("kv-rows".to_owned())
-        .spawn(move || thread.run(&jobs))
+        .spawn(run)
         .map_err(|source| StartError::System {
             what: "the rows thread",
             source,
         })
 }
 
-struct RowsThread {
-    rows: Rows,
-    generation: u64,
-    home: RowsHome,
-    report: Report,
-    metrics: Arc<Metrics>,
+/// Carries out the jobs of the rows, on whatever thread. While there are none, gives
+/// space back, a slice at a time.
+pub(crate) struct RowsWorker {
+    pub(crate) rows: Rows,
+    pub(crate) generation: u64,
+    pub(crate) home: RowsHome,
+    pub(crate) jobs: mpsc::Receiver<RowsJob>,
+    pub(crate) report: Report,
+    pub(crate) metrics: Arc<Metrics>,
     /// Whether there may be space to give back.
     untidy: bool,
     /// What somebody asked for, and who waits for it. One is done at a time; who
-    /// asks meanwhile waits in the queue of jobs.
+    /// asks meanwhile waits in line.
     defragmenting: Option<(Defragmentation, oneshot::Sender<()>)>,
+    defragment_next: VecDeque<oneshot::Sender<()>>,
 }
 
-impl RowsThread {
-    /// Does what is asked; while nothing is, gives space back, a slice at a time.
-    fn run(mut self, jobs: &mpsc::Receiver<RowsJob>) -> Rows {
-        let mut defragment_next = VecDeque::new();
-        loop {
-            let busy = self.untidy || self.defragmenting.is_some();
-            let job = match busy {
-                true => jobs.try_recv(),
-                false => jobs.recv().map_err(|_ended| TryRecvError::Disconnected),
-            };
-            match job {
-                Ok(RowsJob::Write(job)) => self.write(job),
-                Ok(RowsJob::Replace { rows, generation }) => self.replace(rows, generation),
-                Ok(RowsJob::Discard(rows, path)) => {
-                    drop(rows);
-                    self.remove(&path);
-                }
-                Ok(RowsJob::Remove(path)) => self.remove(&path),
-                Ok(RowsJob::Defragment(done)) => defragment_next.push_back(done),
-                Err(TryRecvError::Empty) => or_die(self.tidy(), "rows"),
-                Ok(RowsJob::Stop) | Err(TryRecvError::Disconnected) => return self.rows,
+/// What a worker of the rows does next.
+enum Next {
+    Job(RowsJob),
+    /// Nothing is asked of it.
+    Idle,
+}
+
+impl RowsWorker {
+    /// Makes one of rows that were just opened.
+    pub(crate) fn new(
+        rows: Rows,
+        home: RowsHome,
+        jobs: mpsc::Receiver<RowsJob>,
+        report: Report,
+        metrics: Arc<Metrics>,
+    ) -> Self {
+        Self {
+            rows,
+            generation: 0,
+            home,
+            jobs,
+            report,
+            metrics,
+            untidy: true,
+            defragmenting: None,
+            defragment_next: VecDeque::new(),
+        }
+    }
+
+    /// Waits for something to do; none at the end.
+    fn next(&self) -> Option<Next> {
+        let busy = self.untidy || self.defragmenting.is_some();
+        let job = match busy {
+            true => self.jobs.try_recv(),
+            false => self
+                .jobs
+                .recv()
+                .map_err(|_ended| TryRecvError::Disconnected),
+        };
+        match job {
+            Ok(job) => Some(Next::Job(job)),
+            Err(TryRecvError::Empty) => Some(Next::Idle),
+            Err(TryRecvError::Disconnected) => None,
+        }
+    }
+
+    /// Carries out one job; returns whether to go on.
+    pub(crate) fn turn(&mut self, job: RowsJob) -> bool {
+        match job {
+            RowsJob::Write(job) => self.write(job),
+            RowsJob::Replace { rows, generation } => self.replace(rows, generation),
+            RowsJob::Discard(rows, path) => {
+                drop(rows);
+                self.remove(&path);
             }
-            if self.defragmenting.is_none()
-                && let Some(done) = defragment_next.pop_front()
-            {
-                match self.rows.defragment() {
-                    Ok(order) => self.defragmenting = Some((order, done)),
-                    Err(error) => fatal("rows", &error.to_string()),
-                }
+            RowsJob::Remove(path) => self.remove(&path),
+            RowsJob::Defragment(done) => self.defragment_next.push_back(done),
+            RowsJob::Stop => return false,
+        }
+        self.begin_defragment();
+        true
+    }
+
+    /// Gives some space back; returns how long to pause.
+    fn idle(&mut self) -> Duration {
+        let began = Instant::now();
+        let tidied = self.tidy();
+        let pause = match tidied {
+            Ok(Tidied::Some) => began.elapsed().min(SLICE_PAUSE_MAX),
+            Ok(Tidied::All) => Duration::ZERO,
+            Err(error) => fatal("rows", &error.to_string()),
+        };
+        self.begin_defragment();
+        pause
+    }
+
+    fn begin_defragment(&mut self) {
+        if self.defragmenting.is_none()
+            && let Some(done) = self.defragment_next.pop_front()
+        {
+            match self.rows.defragment() {
+                Ok(order) => self.defragmenting = Some((order, done)),
+                Err(error) => fatal("rows", &error.to_string()),
             }
         }
     }
@@ -332,24 +393,21 @@ impl RowsThread {
     }
 
     /// Moves a slice of what lives among garbage; what that leaves empty goes.
-    fn tidy(&mut self) -> Result<(), DiskError> {
-        let began = Instant::now();
+    fn tidy(&mut self) -> Result<Tidied, DiskError> {
         let tidied = match &self.defragmenting {
             Some((order, _)) => self.rows.defragment_some(*order)?,
             None => self.rows.tidy()?,
         };
         self.rows.flush()?;
-        match tidied {
-            // The disk is the log's as much of the time.
-            Tidied::Some => thread::sleep(began.elapsed().min(SLICE_PAUSE_MAX)),
-            Tidied::All => match self.defragmenting.take() {
+        if tidied == Tidied::All {
+            match self.defragmenting.take() {
                 // Who asked may be gone.
                 Some((_, done)) => {
                     let _gone = done.send(());
                 }
                 None => self.untidy = false,
-            },
+            }
         }
-        Ok(())
+        Ok(tidied)
     }
 }

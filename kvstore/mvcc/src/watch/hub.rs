@@ -1,10 +1,12 @@
 //! The hub: streams, their watchers, and the order of what they are told.
 
+mod replies;
 mod restored;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
+use self::replies::{NO_WATCH, compacted, progress, refusal};
 use super::history::{EFFORT_MAX, Look, key_or_zero};
 use super::interest::{Interest, Slot, Target};
 use super::watcher::{WatchLimits, Watcher};
@@ -14,8 +16,6 @@ use crate::error::Error;
 use crate::machine::StateMachine;
 use crate::response::Event;
 
-/// Stands in a reply for "no watch" (etcd `clientv3.InvalidWatchID`).
-const NO_WATCH: i64 = -1;
 const EMPTY_RANGE: &str = "mvcc: watcher range is empty";
 const DUPLICATE_ID: &str = "mvcc: duplicate watch ID provided on the WatchStream";
 
@@ -410,6 +410,11 @@ impl WatchHub {
             (w.take_pending(events_max), 0)
         } else if w.synced {
             (Vec::new(), 0)
+        } else if w.next < machine.compact_revision()
+            && mutants::planted(mutants::Bug::WatchGapAtCompaction)
+        {
+            w.next = machine.compact_revision();
+            (Vec::new(), 0)
         } else if w.next < machine.compact_revision() {
             replies.push(compacted(w.id, machine.compact_revision()));
             let id = w.id;
@@ -552,36 +557,6 @@ fn catch_up(
         false => past.effort,
     };
     Ok((events, effort))
-}
-
-fn refusal(revision: i64, reason: String) -> WatchReply {
-    WatchReply {
-        watch_id: NO_WATCH,
-        revision,
-        created: true,
-        canceled: true,
-        cancel_reason: reason,
-        ..WatchReply::default()
-    }
-}
-
-/// Builds the answer to a request for progress.
-fn progress(revision: i64) -> WatchReply {
-    WatchReply {
-        watch_id: NO_WATCH,
-        revision,
-        ..WatchReply::default()
-    }
-}
-
-/// Builds the end of a watch whose past is gone; etcd leaves its header empty.
-fn compacted(watch_id: i64, compact_revision: i64) -> WatchReply {
-    WatchReply {
-        watch_id,
-        canceled: true,
-        compact_revision,
-        ..WatchReply::default()
-    }
 }
 
 /// Puts an item into the first free place.

@@ -118,6 +118,9 @@ impl Watcher {
             self.pending_bytes += bytes;
             return true;
         }
+        if mutants::planted(mutants::Bug::SlowWatcherLoses) {
+            return true;
+        }
         self.synced = false;
         self.next = event.kv.mod_revision;
         while let Some(last) = self.pending.back()

@@ -21,27 +21,11 @@ impl Core {
         let (began, count) = (Instant::now(), entries.len());
         let mut entry_began = began;
         for entry in entries {
-            let (index, term) = (entry.index, entry.term);
-            match entry.kind {
-                EntryKind::Normal => {}
-                EntryKind::ConfChangeV2 => {
-                    self.apply_membership(&entry);
-                    continue;
-                }
-                EntryKind::ConfChange => fatal(
-                    "apply",
-                    &format!("log entry {index} is of a kind that nothing proposes"),
-                ),
-            }
-            if entry.data.is_empty() {
-                self.machine.advance(index, term);
-                continue;
-            }
-            let proposal = match Proposal::decode(entry.data) {
-                Ok(proposal) => proposal,
-                Err(error) => fatal("apply", &format!("log entry {index}: {error}")),
-            };
-            self.apply_one(index, term, proposal, now, &mut entry_began);
+            #[cfg(feature = "sim")]
+            self.show_entry(&entry);
+            self.apply_entry(entry, now, &mut entry_began);
+            #[cfg(feature = "sim")]
+            self.show_machine();
         }
         let (took, limit) = (began.elapsed(), self.warning_apply_duration);
         if took > limit && !limit.is_zero() {
@@ -50,6 +34,22 @@ impl Core {
         self.machine.start_granted(now);
         self.pending.forget_answered();
         self.count_pending();
+    }
+
+    fn apply_entry(&mut self, entry: LogEntry, now: Duration, began: &mut Instant) {
+        let (index, term) = (entry.index, entry.term);
+        match entry.kind {
+            EntryKind::Normal if entry.data.is_empty() => self.machine.advance(index, term),
+            EntryKind::Normal => match Proposal::decode(entry.data) {
+                Ok(proposal) => self.apply_one(index, term, proposal, now, began),
+                Err(error) => fatal("apply", &format!("log entry {index}: {error}")),
+            },
+            EntryKind::ConfChangeV2 => self.apply_membership(&entry),
+            EntryKind::ConfChange => fatal(
+                "apply",
+                &format!("log entry {index} is of a kind that nothing proposes"),
+            ),
+        }
     }
 
     /// Applies an entry about the members, and tells whoever asked for it.
@@ -98,6 +98,8 @@ impl Core {
             Ok(applied) => applied,
             Err(error) => fatal("apply", &format!("log entry {index}: {error}")),
         };
+        #[cfg(feature = "sim")]
+        self.show_applied(index, &applied);
         if applied.result.is_ok() {
             if clears_alarm {
                 self.no_space_cleared();

@@ -15,7 +15,6 @@ use mvcc::{
     Alarm, Command, CompactRequest, CompactStep, LeaseCheckpointRequest, LeaseRevokeRequest,
     Proposal, watch::StreamId,
 };
-use rand::Rng as _;
 use tokio::sync::oneshot;
 
 use super::Core;
@@ -24,6 +23,7 @@ use crate::{
     fatal::fatal,
     threads::{LogJob, RowsJob},
     views::VIEW_AGE_MAX,
+    world::World,
 };
 
 /// Bytes of one write-back; what is left follows in the next.
@@ -47,6 +47,9 @@ const CHECKPOINTS_MAX: usize = 1_000;
 
 /// The shortest interval of progress notifications (etcd: minWatchProgressInterval).
 const PROGRESS_INTERVAL_MIN: Duration = Duration::from_millis(100);
+
+/// Steps of how late the clock of a stream may run.
+const PROGRESS_LATE_STEPS: u64 = 1_000;
 
 /// How often revision-based auto-compaction looks (etcd: 5 minutes).
 const AUTO_COMPACT_INTERVAL: Duration = Duration::from_secs(300);
@@ -81,10 +84,11 @@ pub(crate) struct Background {
     /// When an alarm for want of space may be proposed again.
     alarm_due: Duration,
     proposal_ids: Arc<AtomicU64>,
+    world: World,
 }
 
 impl Background {
-    pub(super) fn new(config: &Config, proposal_ids: Arc<AtomicU64>) -> Self {
+    pub(super) fn new(config: &Config, proposal_ids: Arc<AtomicU64>, world: World) -> Self {
         Self {
             writeback_under_way: false,
             writeback_due: Duration::ZERO,
@@ -102,6 +106,7 @@ impl Background {
             samples: VecDeque::new(),
             alarm_due: Duration::ZERO,
             proposal_ids,
+            world,
         }
     }
 }
@@ -237,7 +242,8 @@ impl Core {
     /// came back, are not all told together (etcd: v3rpc/watch.go).
     pub(super) fn watch_for_quiet(&mut self, stream: StreamId, now: Duration) {
         let interval = self.background.progress_interval;
-        let period = interval + rand::rng().random_range(Duration::ZERO..=interval / 10);
+        let late = self.background.world.random() % PROGRESS_LATE_STEPS;
+        let period = interval + interval / 10 * late as u32 / PROGRESS_LATE_STEPS as u32;
         let due = (now + period, stream);
         self.background.progress_due.insert(due, period);
     }

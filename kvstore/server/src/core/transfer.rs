@@ -11,6 +11,7 @@
 
 use std::{mem, path::PathBuf, sync::atomic::Ordering, time::Duration};
 
+use bytes::Bytes;
 use disk::{Base, RowsHome};
 use member::{Input, PeerMessage, Persist, SnapshotMeta};
 use mvcc::{Replica, ReplicaImport, StateMachine};
@@ -20,7 +21,6 @@ use super::Core;
 use crate::{
     config::Config,
     fatal::fatal,
-    peers::SnapshotBody,
     store::{for_raft, open_machine},
     threads::{LogJob, RowsJob},
     views::VIEW_AGE_MAX,
@@ -28,6 +28,9 @@ use crate::{
 
 /// Bytes of rows between two flushes, so that the engine does not hold them all.
 const FLUSH_BYTES: usize = 64 << 20;
+
+/// Waits for the next bytes of a snapshot; none is its end.
+pub(crate) type NextFrame<'a> = dyn FnMut() -> Result<Option<Bytes>, String> + 'a;
 
 /// A snapshot on its way to a peer.
 #[derive(Debug)]
@@ -65,11 +68,11 @@ impl Arrival {
         config: &Config,
         home: &RowsHome,
         message: PeerMessage,
-        body: &mut SnapshotBody,
+        next: &mut NextFrame<'_>,
     ) -> Result<(Self, oneshot::Receiver<()>), String> {
         let meta = member::snapshot_meta(&message).ok_or("the message is not of a snapshot")?;
         let path = home.fresh().map_err(|error| error.to_string())?;
-        let opened = fill(config, &meta, &path, body);
+        let opened = fill(config, home, &meta, &path, next);
         let (rows, machine) = match opened {
             Ok(opened) => opened,
             Err(why) => {
@@ -98,15 +101,16 @@ impl Arrival {
 /// Fills a directory with rows and opens them.
 fn fill(
     config: &Config,
+    home: &RowsHome,
     meta: &SnapshotMeta,
     path: &std::path::Path,
-    body: &mut SnapshotBody,
+    next: &mut NextFrame<'_>,
 ) -> Result<(disk::Rows, StateMachine), String> {
     let said = |error: &dyn std::fmt::Display| error.to_string();
-    let rows = disk::Rows::open(path).map_err(|error| said(&error))?;
+    let rows = home.open_rows(path).map_err(|error| said(&error))?;
     let mut import = ReplicaImport::new(config.write_behind.block_bytes);
     let mut unflushed = 0;
-    while let Some(frame) = body.next_blocking().map_err(|error| said(&error))? {
+    while let Some(frame) = next()? {
         unflushed += frame.len();
         if let Some(batch) = import.push(&frame).map_err(|error| said(&error))? {
             rows.write(&batch).map_err(|error| said(&error))?;
@@ -206,6 +210,8 @@ impl Core {
         let on = self.machine.auth().enabled();
         self.auth_on.store(on, Ordering::Release);
         self.address_peers();
+        #[cfg(feature = "sim")]
+        self.show_machine();
         let streams = self.hub.restored(&self.machine);
         self.wake_streams(&streams);
     }

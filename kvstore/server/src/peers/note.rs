@@ -117,7 +117,7 @@ impl Note {
     }
 
     /// Appends it to a frame.
-    pub(super) fn encode(&self, frame: &mut Vec<u8>) {
+    pub(crate) fn encode(&self, frame: &mut Vec<u8>) {
         frame.push(self.kind());
         let length_at = frame.len();
         frame.extend([0; 4]);
@@ -148,7 +148,7 @@ impl Note {
     }
 
     /// Reads the notes of a frame; payloads share its bytes.
-    pub(super) fn decode_all(mut frame: Bytes) -> Result<Vec<Self>, NoteError> {
+    pub(crate) fn decode_all(mut frame: Bytes) -> Result<Vec<Self>, NoteError> {
         let mut notes = Vec::new();
         while !frame.is_empty() {
             if frame.len() < HEAD {

@@ -35,7 +35,10 @@ fn three() -> Membership {
 
 fn open(config: &Config, beginning: Beginning) -> Result<(Store, DataDir), StartError> {
     let dir = DataDir::open(&config.data_dir)?;
-    Ok((Store::open(config, IDS, &dir, beginning)?, dir))
+    Ok((
+        Store::open(config, IDS, &Place::of(&dir, config), beginning)?,
+        dir,
+    ))
 }
 
 fn put(index: u64, term: u64) -> LogEntry {

@@ -14,6 +14,9 @@ impl WatchHub {
     pub fn restored(&mut self, machine: &StateMachine) -> Vec<StreamId> {
         let next = self.revision + 1;
         self.revision = machine.revision();
+        if mutants::planted(mutants::Bug::WatchGapAtSnapshot) {
+            return self.ready();
+        }
         let live = self.watchers.iter_mut().enumerate();
         for (slot, w) in live.filter_map(|(slot, w)| Some((slot as Slot, w.as_mut()?))) {
             // Behind already, or waiting for a revision still to come.
