@@ -482,7 +482,7 @@ fn a_segment_that_begins_over_an_entry_keeps_the_one_before() {
     assert_eq!(wal.segment_count(), 2);
     assert_eq!(wal.release(last).unwrap(), 0, "its head names a void entry");
     drop(wal);
-    let (mut wal, replayed) = open(&disk.crash(|| false), 4096).unwrap();
+    let (mut wal, replayed) = open(&disk.crash(|_| false), 4096).unwrap();
     let found = replayed.recovered.entries.last().unwrap();
     assert_eq!((found.index, found.term), (last, 2));
     assert_eq!(wal.release(last).unwrap(), 0, "nor after a start");
@@ -505,6 +505,6 @@ fn a_log_that_begins_anew_where_an_entry_was_overwritten_opens() {
         term: 3,
     };
     wal.reset(base, None).unwrap();
-    let (_, replayed) = open(&disk.crash(|| false), 4096).unwrap();
+    let (_, replayed) = open(&disk.crash(|_| false), 4096).unwrap();
     assert_eq!(replayed.recovered.base_index, base.index);
 }
