@@ -232,6 +232,13 @@ impl Sim {
                     self.drive(host, |node| node.linked(peer));
                 }
             }
+            other => self.happen_outside(other),
+        }
+    }
+
+    /// What happens to clients, administrators and machines.
+    fn happen_outside(&mut self, event: Event) {
+        match event {
             Event::Think(client) => self.think(client),
             Event::Arrive(op) => self.arrive(op),
             Event::Answer(op) => self.answer(op),
@@ -242,6 +249,8 @@ impl Sim {
             Event::Open(pairs) => self.open_links(&pairs),
             Event::Mend(host, is) => self.mend(host, is),
             Event::Administer => self.administer(),
+            // All else happens to members.
+            _ => {}
         }
     }
 
@@ -435,10 +444,11 @@ impl Sim {
         }
         let lost = fate.arrivals.is_empty() || !self.hosts[target].is_up();
         // A link notices some time that what it sent was lost.
-        if lost && self.rng.chance(200_000) {
-            if let Some(node) = &self.hosts[host].node {
-                node.unreachable(to);
-            }
+        if lost
+            && self.rng.chance(200_000)
+            && let Some(node) = &self.hosts[host].node
+        {
+            node.unreachable(to);
         }
         for at in fate.arrivals {
             let frame = frame.clone();

@@ -232,15 +232,16 @@ fn or_die(result: Result<(), DiskError>, what: &'static str) {
 /// Starts the rows thread.
 pub(crate) fn start_rows(mut worker: RowsWorker) -> Result<thread::JoinHandle<Rows>, StartError> {
     let run = move || {
-        while let Some(next) = worker.next() {
-            match next {
-                Next::Job(job) => {
+        loop {
+            match worker.next() {
+                Ok(job) => {
                     if !worker.turn(job) {
                         break;
                     }
                 }
                 // The disk is the log's as much of the time.
-                Next::Idle => thread::sleep(worker.idle()),
+                Err(TryRecvError::Empty) => thread::sleep(worker.idle()),
+                Err(TryRecvError::Disconnected) => break,
             }
         }
         worker.rows
@@ -271,13 +272,6 @@ pub(crate) struct RowsWorker {
     defragment_next: VecDeque<oneshot::Sender<()>>,
 }
 
-/// What a worker of the rows does next.
-enum Next {
-    Job(RowsJob),
-    /// Nothing is asked of it.
-    Idle,
-}
-
 impl RowsWorker {
     /// Makes one of rows that were just opened.
     pub(crate) fn new(
@@ -300,21 +294,13 @@ impl RowsWorker {
         }
     }
 
-    /// Waits for something to do; none at the end.
-    fn next(&self) -> Option<Next> {
-        let busy = self.untidy || self.defragmenting.is_some();
-        let job = match busy {
-            true => self.jobs.try_recv(),
-            false => self
-                .jobs
-                .recv()
-                .map_err(|_ended| TryRecvError::Disconnected),
-        };
-        match job {
-            Ok(job) => Some(Next::Job(job)),
-            Err(TryRecvError::Empty) => Some(Next::Idle),
-            Err(TryRecvError::Disconnected) => None,
+    /// Takes the next job; waits for one if there is nothing else to do.
+    fn next(&self) -> Result<RowsJob, TryRecvError> {
+        if self.untidy || self.defragmenting.is_some() {
+            return self.jobs.try_recv();
         }
+        let job = self.jobs.recv();
+        job.map_err(|_ended| TryRecvError::Disconnected)
     }
 
     /// Carries out one job; returns whether to go on.
