@@ -203,6 +203,9 @@ fn tell_totals(totals: &Totals, took: Duration) {
          leaderships",
         totals.answered, totals.asked, totals.heard, totals.compared, totals.elections
     ));
+    let judged = totals.judged.iter();
+    let judged: Vec<_> = judged.map(|(who, what)| format!("{who} {what}")).collect();
+    say::line(&format!("judged: {}", judged.join(", ")));
     let struck: BTreeMap<_, _> = totals.struck.iter().collect();
     let told: Vec<_> = struck
         .iter()

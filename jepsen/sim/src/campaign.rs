@@ -43,6 +43,8 @@ pub struct Totals {
     pub heard: u64,
     /// Comparisons of entries and states.
     pub compared: u64,
+    /// What the checkers of histories looked at, by their names.
+    pub judged: BTreeMap<&'static str, u64>,
     /// Terms that had a leader.
     pub elections: u64,
     /// Things that happened.
@@ -63,6 +65,9 @@ impl Totals {
         self.answered += report.answered;
         self.heard += report.heard;
         self.compared += report.compared;
+        for (checker, count) in &report.judged {
+            *self.judged.entry(checker).or_default() += count;
+        }
         self.elections += report.elections;
         self.steps += report.steps;
         self.time += report.time;

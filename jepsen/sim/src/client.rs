@@ -10,6 +10,7 @@ use std::{
 use kvserver::{RpcError, sim};
 
 use crate::{
+    history::Stream,
     judge,
     ops::{self, Answer, Ask, End, Flag, Generator, Op, Work},
     plan::{Kind, MS, Plan, SECOND, Time},
@@ -54,6 +55,8 @@ pub(crate) struct Clients {
     /// Answers on their way.
     answers: BTreeMap<usize, Result<Answer, RpcError>>,
     pub(crate) watchers: Vec<Watcher>,
+    /// Every stream they were served by, and what came by it.
+    pub(crate) streams: Vec<Stream>,
     /// The newest revision anybody has seen.
     pub(crate) known: i64,
     leases: BTreeMap<i64, Lease>,
@@ -73,6 +76,7 @@ impl Clients {
             running: BTreeMap::new(),
             answers: BTreeMap::new(),
             watchers: Vec::new(),
+            streams: Vec::new(),
             known: 1,
             leases: BTreeMap::new(),
             answered: 0,
@@ -105,7 +109,7 @@ impl Sim {
                 host: 0,
                 stream: None,
                 heard: 0,
-                streams: 0,
+                recorded: 0,
             };
             self.clients.watchers.push(watcher);
             let after = self.rng.between(0, 500 * MS);
@@ -393,14 +397,20 @@ impl Sim {
         };
         machine.set_clock(self.now);
         let watcher = &mut self.clients.watchers[number];
-        let stream = node
-            .handle()
-            .watch(watcher.create(watcher.next.unwrap_or(0)));
+        let create = watcher.create(watcher.next.unwrap_or(0));
+        let stream = node.handle().watch(create.clone());
         let flag = Arc::new(Flag::default());
         waker(&flag).wake();
         watcher.stream = Some(Live { stream, flag });
         watcher.host = host;
-        watcher.streams += 1;
+        self.clients.streams.push(Stream {
+            watcher: number,
+            member: machine.id,
+            opened: self.now,
+            create,
+            told: Vec::new(),
+        });
+        watcher.recorded = self.clients.streams.len() - 1;
         let (id, next) = (machine.id, watcher.next);
         self.trace.line(self.now, || {
             format!("w{number} watches by m{id} from {next:?}")
@@ -448,6 +458,10 @@ impl Sim {
             self.trace
                 .mix(reply.revision as u64 ^ (number as u64) << 48);
             let taken = watcher.take(&self.truth.get(), &reply);
+            self.clients.known = self.clients.known.max(reply.revision);
+            if let Some(stream) = self.clients.streams.get_mut(watcher.recorded) {
+                stream.told.push((self.now, reply));
+            }
             match taken {
                 Ok(Then::On) => {}
                 Ok(Then::Over) => {
@@ -461,7 +475,6 @@ impl Sim {
                     return;
                 }
             }
-            self.clients.known = self.clients.known.max(reply.revision);
         }
         // There may be more: it looks again with the next thing that happens here.
         if let Some(live) = &self.clients.watchers[number].stream {

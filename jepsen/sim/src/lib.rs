@@ -17,7 +17,8 @@
 //! value written once, every answer at its place in the log and not before what was
 //! known, leases not over early, eight guarantees of watches, no process that ends
 //! without a fault that explains it. Checked after everything has healed: somebody
-//! leads, every member takes writes, all are equal, all watchers have heard all.
+//! leads, every member takes writes, all are equal, all watchers have heard all; and
+//! what clients were told, by the crate `checkers`, which knows nothing of all this.
 //!
 //! Not simulated: gRPC and HTTP, TLS, the queues of the links between members, and
 //! the engine of the rows (sled), whose promise [`disk::SimDisk`] keeps in memory.
@@ -26,6 +27,7 @@ mod admin;
 pub mod campaign;
 mod client;
 mod faults;
+mod history;
 mod host;
 mod judge;
 mod liveness;
@@ -69,6 +71,8 @@ pub struct Report {
     pub heard: u64,
     /// Comparisons of entries and states.
     pub compared: u64,
+    /// What the checkers of histories looked at, by their names.
+    pub judged: BTreeMap<&'static str, u64>,
     /// Terms that had a leader.
     pub elections: u64,
     /// Things that happened.
@@ -113,6 +117,7 @@ pub fn run(plan: Plan, lines: Lines) -> Report {
             .map(|watcher| watcher.heard)
             .sum(),
         compared: truth.compared,
+        judged: sim.judged.clone(),
         elections: truth.elections(),
         steps: sim.steps,
         time: sim.now,

@@ -23,8 +23,19 @@ const LOOK: Time = 200 * MS;
 const INSPECTOR: usize = usize::MAX - 1;
 
 impl Sim {
-    /// Lives through the plan.
+    /// Lives through the plan, and judges what clients were told.
     pub(crate) fn live(&mut self) {
+        self.live_through();
+        if self.truth.get().violations().is_empty() {
+            self.judge_history();
+        }
+        for host in 0..self.hosts.len() {
+            self.stop(host);
+        }
+    }
+
+    /// Lives through the plan.
+    pub(crate) fn live_through(&mut self) {
         self.run_until(self.plan.length);
         self.heal();
         self.run_until(self.now + AFTERMATH);
@@ -43,9 +54,6 @@ impl Sim {
             }
         }
         self.check_leases();
-        for host in 0..self.hosts.len() {
-            self.stop(host);
-        }
     }
 
     /// Members whose links came up call each other now and then, as those do that
@@ -62,7 +70,7 @@ impl Sim {
     }
 
     /// Lists the machines of members.
-    fn members(&self) -> Vec<usize> {
+    pub(crate) fn members(&self) -> Vec<usize> {
         let Some(leader) = self.leader() else {
             return Vec::new();
         };

@@ -18,7 +18,7 @@ use mvcc::{
     MemberCommand, PutReply, PutRequest, RangeReply, RangeRequest, RequestOp, TxnReply, TxnRequest,
 };
 
-use crate::{plan::Time, rng::Rng};
+use crate::{history::TTL_MAX, plan::Time, rng::Rng};
 
 /// A request.
 #[derive(Clone, Debug)]
@@ -168,6 +168,26 @@ pub(crate) struct Op {
     pub(crate) ended: Option<(Time, End)>,
 }
 
+/// What the keys of registers begin with; no range of the other keys covers them.
+const REGISTER: &str = "r";
+
+/// Registers in use at a time, and after how many transactions one of them is replaced
+/// by a new one.
+const REGISTERS: u64 = 3;
+const TXNS_PER_REGISTER: u64 = 40;
+
+/// Returns the number of a register.
+pub(crate) fn register_of(key: &[u8]) -> Option<u64> {
+    let key = std::str::from_utf8(key).ok()?;
+    key.strip_prefix(REGISTER)?.parse().ok()
+}
+
+/// Returns the number of a value that a client wrote.
+pub(crate) fn value_number(value: &[u8]) -> Option<u64> {
+    let value = std::str::from_utf8(value).ok()?;
+    value.strip_prefix('v')?.trim_end_matches('.').parse().ok()
+}
+
 /// Draws requests.
 #[derive(Debug)]
 pub(crate) struct Generator {
@@ -175,6 +195,8 @@ pub(crate) struct Generator {
     keys: u64,
     values: u64,
     leases: i64,
+    /// Transactions on registers so far.
+    registers: u64,
     /// Leases that were granted and may be used.
     pub(crate) live_leases: Vec<LeaseId>,
     /// Whether the plan compacts.
@@ -189,6 +211,7 @@ impl Generator {
             keys,
             values: 0,
             leases: 0,
+            registers: 0,
             live_leases: Vec::new(),
             compacts,
         }
@@ -320,16 +343,46 @@ impl Generator {
         }
     }
 
+    /// Draws a transaction on registers, without a condition. What it writes it reads
+    /// before, so that Elle learns which value came after which.
+    fn registers(&mut self) -> TxnRequest {
+        let turn = self.registers / TXNS_PER_REGISTER;
+        self.registers += 1;
+        let mut success = Vec::new();
+        for register in turn..turn + REGISTERS {
+            let (reads, writes) = self.rng.one(&[(false, false), (true, false), (true, true)]);
+            let key = Bytes::from(format!("{REGISTER}{register}"));
+            if reads {
+                success.push(RequestOp::Range(RangeRequest {
+                    key: key.clone(),
+                    ..RangeRequest::default()
+                }));
+            }
+            if writes {
+                success.push(RequestOp::Put(PutRequest {
+                    key,
+                    value: self.value(),
+                    ..PutRequest::default()
+                }));
+            }
+        }
+        TxnRequest {
+            success,
+            ..TxnRequest::default()
+        }
+    }
+
     /// Draws a request; `known` is the newest revision anybody has seen.
     pub(crate) fn draw(&mut self, known: i64) -> Ask {
         match self.rng.below(100) {
             0..35 => Ask::Put(self.put()),
             35..45 => Ask::Delete(self.delete()),
             45..75 => Ask::Range(self.range(known)),
-            75..88 => Ask::Txn(self.txn(known)),
+            75..83 => Ask::Txn(self.txn(known)),
+            83..88 => Ask::Txn(self.registers()),
             88..91 => {
                 self.leases += 1;
-                let ttl = self.rng.between(1, 6) as i64;
+                let ttl = self.rng.between(1, TTL_MAX) as i64;
                 let id = 1_000 + self.leases;
                 Ask::Grant(LeaseGrantRequest { id, ttl })
             }

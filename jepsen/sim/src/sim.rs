@@ -95,6 +95,8 @@ pub(crate) struct Sim {
     pub(crate) admin: crate::admin::Admin,
     /// Things that happened so far.
     pub(crate) steps: u64,
+    /// What the checkers of histories looked at, by their names.
+    pub(crate) judged: BTreeMap<&'static str, u64>,
 }
 
 impl Sim {
@@ -137,6 +139,7 @@ impl Sim {
             quiet: false,
             admin: crate::admin::Admin::default(),
             steps: 0,
+            judged: BTreeMap::new(),
             plan,
         };
         for host in 0..sim.hosts.len() {

@@ -114,6 +114,12 @@ impl Truth {
         &self.violations
     }
 
+    /// Forgets them, to see what else does not hold.
+    #[cfg(test)]
+    pub(crate) fn forget_violations(&mut self) {
+        self.violations.clear();
+    }
+
     /// Returns the newest revision.
     pub(crate) fn revision(&self) -> i64 {
         self.revisions.len() as i64 + 1

@@ -34,8 +34,8 @@ pub(crate) struct Watcher {
     pub(crate) stream: Option<Live>,
     /// Replies with events so far.
     pub(crate) heard: u64,
-    /// Streams it was served by so far.
-    pub(crate) streams: u64,
+    /// The place of the stream that serves it among all there were.
+    pub(crate) recorded: usize,
 }
 
 /// A stream that is open.
