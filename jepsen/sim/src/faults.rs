@@ -8,6 +8,7 @@ use mvcc::watch::WatchLimits;
 
 use crate::{
     host::{self, Excuse, Host, Incarnation},
+    ops::{Ask, End},
     plan::{Kind, MS, SECOND, Time},
     sim::{Event, Sim},
 };
@@ -229,9 +230,7 @@ impl Sim {
     /// Flips a bit of the log, or of the note about the rows, of a member that is
     /// down meanwhile. A majority stays whole.
     fn flip_bit(&mut self, host: usize) {
-        let bad = self.hosts.iter().filter(|host| host.damaged).count() + 1;
-        let members = self.hosts.iter().filter(|host| !host.gone || host.damaged);
-        if self.hosts[host].damaged || bad * 2 >= members.count() {
+        if self.hosts[host].damaged || !self.can_spare(host) {
             return;
         }
         self.struck(Kind::BitFlip, host);
@@ -257,6 +256,35 @@ impl Sim {
         });
         machine.damaged = true;
         machine.excuse = Some(Excuse::BitFlip);
+    }
+
+    /// Says whether a majority of the voters is well without a machine.
+    fn can_spare(&self, host: usize) -> bool {
+        let nodes = self.hosts.iter().filter_map(|host| host.node.as_ref());
+        let Some(newest) = nodes.max_by_key(|node| node.standing().applied) else {
+            return false;
+        };
+        // Who are voters is known only to whoever knows all that was applied.
+        if newest.standing().applied < self.truth.get().last_index() {
+            return false;
+        }
+        let voters = newest.with_machine(|machine| {
+            let members = machine.membership().members();
+            let voters = members.filter(|member| !member.learner);
+            voters.map(|member| member.id).collect::<Vec<_>>()
+        });
+        let voters = voters.unwrap_or_default();
+        let is_bad = |id: &&u64| {
+            let found = self.host_of(**id).map(|host| &self.hosts[host]);
+            found.is_none_or(|host| host.gone || host.damaged)
+        };
+        let bad = voters.iter().filter(is_bad).count();
+        let bad = bad + usize::from(voters.contains(&self.hosts[host].id));
+        // Changes of unknown outcome may yet take voters away.
+        let open = self.clients.ops.iter().filter(|op| {
+            matches!(op.ask, Ask::Members(_)) && matches!(op.ended, None | Some((_, End::Info)))
+        });
+        bad * 2 < voters.len().saturating_sub(open.count())
     }
 
     fn mend_later(&mut self, host: usize, most: Time) {

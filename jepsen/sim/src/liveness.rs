@@ -4,6 +4,7 @@ use bytes::Bytes;
 use mvcc::PutRequest;
 
 use crate::{
+    host::Host,
     ops::{Ask, End},
     plan::{MS, SECOND, Time},
     sim::Sim,
@@ -49,11 +50,25 @@ impl Sim {
                 break;
             };
             if self.now >= end {
-                let what = format!("{} s after healing {why}", (BOUND + AFTERMATH) / SECOND);
+                let long = (BOUND + AFTERMATH) / SECOND;
+                let what = format!("{long} s after healing {why}; {}", self.standings());
                 self.truth.get().blame("liveness", what);
             }
         }
         self.check_leases();
+    }
+
+    /// Tells where every member stands.
+    fn standings(&self) -> String {
+        let one = |host: &Host| {
+            let id = host.id;
+            match &host.node {
+                Some(node) => format!("m{id} {:?}", node.standing()),
+                None => format!("m{id} is down"),
+            }
+        };
+        let all: Vec<_> = self.hosts.iter().map(one).collect();
+        all.join(", ")
     }
 
     /// Members whose links came up call each other now and then, as those do that

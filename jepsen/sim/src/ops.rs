@@ -245,18 +245,22 @@ impl Generator {
         }
     }
 
-    fn lease(&mut self) -> LeaseId {
-        match self.rng.chance(250_000) {
+    /// Draws a lease for a key, or none: every other key has none ever, so that the
+    /// search without revisions has something to look at.
+    fn lease(&mut self, key: &[u8]) -> LeaseId {
+        let leased = key.last().is_some_and(|last| last.is_multiple_of(2));
+        match leased && self.rng.chance(400_000) {
             true => self.rng.pick(&self.live_leases).copied().unwrap_or(0),
             false => 0,
         }
     }
 
     fn put(&mut self) -> PutRequest {
+        let key = self.key();
         PutRequest {
-            key: self.key(),
+            lease: self.lease(&key),
+            key,
             value: self.value(),
-            lease: self.lease(),
             prev_kv: self.rng.coin(),
             ..PutRequest::default()
         }

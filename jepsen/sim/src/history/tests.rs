@@ -8,11 +8,15 @@
 
 use checkers::history as h;
 
-use crate::{plan::Plan, sim::Sim};
+use crate::{
+    plan::{Plan, SECOND},
+    sim::Sim,
+};
 
 fn lived() -> Sim {
     let mut plan = Plan::of(1, Some(3));
     plan.kinds.clear();
+    plan.length = 4 * SECOND;
     let mut sim = Sim::new(plan, false, false);
     sim.live_through();
     sim
@@ -28,7 +32,7 @@ fn blamed(sim: &mut Sim, history: &h::History) -> Vec<&'static str> {
     blamed
 }
 
-/// Returns the first range that was answered with a pair, and is of the present.
+/// Returns the first pair without a lease that was read of the present.
 fn read(history: &mut h::History) -> &mut h::Kv {
     let found = history.ops.iter_mut().find_map(|op| {
         let h::Request::Range(range) = &op.request else {
@@ -41,7 +45,7 @@ fn read(history: &mut h::History) -> &mut h::Kv {
             h::Outcome::Ok(h::Reply {
                 body: h::Body::Range { kvs, .. },
                 ..
-            }) => kvs.first_mut(),
+            }) => kvs.iter_mut().find(|kv| kv.key.ends_with(b"1")),
             _ => None,
         }
     });
