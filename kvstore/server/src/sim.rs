@@ -313,6 +313,7 @@ impl Node {
         let Ok(notes) = Note::decode_all(frame) else {
             return false;
         };
+        self.links.welcome(from);
         self.shared.report_notes(from, notes);
         true
     }

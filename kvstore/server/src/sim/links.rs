@@ -13,6 +13,8 @@ use crate::peers::{Address, Links, Note, Undelivered};
 struct Book {
     /// For how long the link to each peer has been up.
     peers: BTreeMap<u64, Option<Duration>>,
+    /// Those of `peers` that are no members as far as this one knows.
+    guests: BTreeSet<u64>,
     removed: BTreeSet<u64>,
     outgoing: Vec<(u64, Note)>,
 }
@@ -41,6 +43,16 @@ impl SimLinks {
         mem::take(&mut self.book().outgoing)
     }
 
+    /// Answers whoever sends something: a member that lags may not know its leader yet.
+    pub(super) fn welcome(&self, peer: u64) {
+        let mut book = self.book();
+        let stranger = peer != self.own && !book.peers.contains_key(&peer);
+        if stranger && !book.removed.contains(&peer) {
+            book.peers.insert(peer, None);
+            book.guests.insert(peer);
+        }
+    }
+
     /// Says for how long the link to a peer has been up.
     pub fn set_up(&self, peer: u64, since: Option<Duration>) {
         if let Some(up) = self.book().peers.get_mut(&peer) {
@@ -62,13 +74,18 @@ impl SimLinks {
 impl Links for SimLinks {
     fn update(&self, members: &[Address], removed: &BTreeSet<u64>) {
         let mut book = self.book();
+        let book = &mut *book;
         for member in members {
             if member.id != self.own {
                 book.peers.entry(member.id).or_default();
             }
         }
+        let is_member = |id: &u64| members.iter().any(|member| member.id == *id);
+        book.guests
+            .retain(|id| !is_member(id) && !removed.contains(id));
+        let guests = &book.guests;
         book.peers
-            .retain(|id, _| members.iter().any(|member| member.id == *id));
+            .retain(|id, _| is_member(id) || guests.contains(id));
         book.removed.clone_from(removed);
     }
 
