@@ -268,12 +268,13 @@ impl Sim {
         if newest.standing().applied < self.truth.get().last_index() {
             return false;
         }
-        let voters = newest.with_machine(|machine| {
-            let members = machine.membership().members();
-            let voters = members.filter(|member| !member.learner);
-            voters.map(|member| member.id).collect::<Vec<_>>()
-        });
-        let voters = voters.unwrap_or_default();
+        let conf = newest.with_machine(|machine| machine.membership().conf_state().clone());
+        let conf = conf.unwrap_or_default();
+        // Between two memberships a majority of each is needed, and the older may be small.
+        if !conf.voters_outgoing.is_empty() {
+            return false;
+        }
+        let voters = conf.voters;
         let is_bad = |id: &&u64| {
             let found = self.host_of(**id).map(|host| &self.hosts[host]);
             found.is_none_or(|host| host.gone || host.damaged)
