@@ -319,6 +319,30 @@ mod tests {
     }
 
     #[test]
+    fn who_stands_between_two_hurts_no_others() {
+        let relay = Relay::default();
+        let member = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let (here, there) = ("127.0.0.1".parse().unwrap(), member.local_addr().unwrap());
+        let mut ends = Vec::new();
+        for from in [7, 8] {
+            let relayed = relay.stand_between(from, 1, here, there).unwrap();
+            let dialed = Blocking::connect(relayed).unwrap();
+            let (accepted, _) = member.accept().unwrap();
+            let patience = Some(Duration::from_millis(300));
+            accepted.set_read_timeout(patience).unwrap();
+            ends.push((dialed, accepted));
+        }
+        relay.hold(7, 1);
+        for (dialed, _) in &mut ends {
+            dialed.write_all(b"said").unwrap();
+        }
+        assert_eq!(read(&mut ends[0].1), None);
+        assert_eq!(read(&mut ends[1].1).as_deref(), Some("said"));
+        relay.calm();
+        assert_eq!(read(&mut ends[0].1).as_deref(), Some("said"));
+    }
+
+    #[test]
     fn bytes_are_delayed() {
         let relay = Relay::default();
         let (mut dialed, mut accepted) = connected(&relay);
