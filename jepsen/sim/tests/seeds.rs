@@ -14,7 +14,8 @@ use std::{
 
 use sim::{Lines, Plan, campaign::Campaign, run};
 
-/// Seeds that once showed a bug, and which.
+/// Seeds that once showed a bug, and which. A seed means another run whenever clients
+/// or faults are drawn differently, as has happened to these.
 const REGRESSIONS: &[(u64, &str)] = &[
     (
         16,
