@@ -7,6 +7,7 @@
 
 mod apply;
 mod background;
+mod fanout;
 mod membership;
 mod pending;
 mod route;
@@ -31,12 +32,12 @@ use mvcc::{
 };
 use tokio::sync::{Notify, oneshot};
 
-use self::pending::Pending;
 pub(crate) use self::{
     background::Background,
     membership::change_of,
     transfer::{Arrival, Sending},
 };
+use self::{fanout::Fanout, pending::Pending};
 use crate::{
     auth::SimpleTokens,
     config::Config,
@@ -133,6 +134,8 @@ pub(crate) struct Core {
     /// Whom to wake when a stream has something to say.
     streams: HashMap<StreamId, Arc<Notify>>,
     next_stream: StreamId,
+    /// Those that are to be told of changes.
+    fanout: Fanout,
     log: mpsc::Sender<LogJob>,
     rows_jobs: mpsc::Sender<RowsJob>,
     background: Background,
@@ -186,6 +189,7 @@ impl Core {
             sendings: Vec::new(),
             streams: HashMap::new(),
             next_stream: 0,
+            fanout: Fanout::default(),
             log: parts.log,
             rows_jobs: parts.rows_jobs,
             background: Background::new(config, parts.proposal_ids, parts.world),
@@ -433,6 +437,14 @@ impl Core {
     pub(crate) fn drop_stream(&mut self, stream: StreamId) {
         self.hub.drop_stream(stream);
         self.streams.remove(&stream);
+    }
+
+    /// Tells watchers what was applied; returns when those are to be told whose time
+    /// has not come.
+    pub(crate) fn tell_watchers(&mut self, now: Duration) -> Option<Duration> {
+        let streams = self.fanout.take(now);
+        self.wake_streams(&streams);
+        self.fanout.due()
     }
 
     fn wake_streams(&self, ids: &[StreamId]) {

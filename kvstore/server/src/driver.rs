@@ -15,6 +15,8 @@ enum Action {
     Turn,
     /// A tick of time passed.
     Tick,
+    /// Watchers may be told.
+    Tell,
     /// The member is to stop.
     Stop,
 }
@@ -26,18 +28,22 @@ pub(crate) async fn drive(shared: Arc<Shared>) {
     // After a stall one tick is enough: time lost must not look like many
     // heartbeats missed.
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut tell_at = None;
     loop {
         let action = tokio::select! {
             biased;
             () = shared.stop.cancelled() => Action::Stop,
             _ = ticks.tick() => Action::Tick,
             () = shared.wake.notified() => Action::Turn,
+            () = at(&shared, tell_at) => Action::Tell,
         };
         let turned = match action {
             Action::Stop => return,
             Action::Tick => pass_tick(&shared, shared.now()),
             Action::Turn => take_turn(&shared, shared.now()),
+            Action::Tell => with_core(&shared, shared.now(), |_core| {}),
         };
+        tell_at = turned.tell_at;
         for sending in turned.sendings {
             tokio::spawn(send(Arc::clone(&shared), sending));
         }
@@ -49,6 +55,14 @@ pub(crate) async fn drive(shared: Arc<Shared>) {
     }
 }
 
+/// Waits until a moment of the member's clock, or for ever.
+async fn at(shared: &Shared, moment: Option<Duration>) {
+    match moment {
+        Some(moment) => tokio::time::sleep(moment.saturating_sub(shared.now())).await,
+        None => std::future::pending().await,
+    }
+}
+
 /// What a turn leaves to do.
 #[derive(Debug, Default)]
 pub(crate) struct Turned {
@@ -56,6 +70,8 @@ pub(crate) struct Turned {
     pub(crate) again: bool,
     /// Snapshots to be sent.
     pub(crate) sendings: Vec<Sending>,
+    /// When watchers may be told what they were not told yet.
+    pub(crate) tell_at: Option<Duration>,
 }
 
 /// Takes one turn.
@@ -76,6 +92,7 @@ fn with_core(shared: &Shared, now: Duration, f: impl FnOnce(&mut Core)) -> Turne
         Turned {
             again: core.wants_turn(),
             sendings: std::mem::take(&mut core.sendings),
+            tell_at: core.tell_watchers(now),
         }
     });
     // A core that is gone wants nothing.

@@ -31,8 +31,6 @@ pub struct WatchHub {
     free_watchers: Vec<Slot>,
     interest: Interest,
     limits: WatchLimits,
-    /// Numbers the calls of `publish`, to name each stream once in each.
-    round: u64,
 }
 
 #[derive(Debug)]
@@ -49,7 +47,8 @@ struct Stream {
     /// Watchers with pending events or history to read, in turn.
     ready: VecDeque<Slot>,
     progress_requested: bool,
-    told: u64,
+    /// Whether it was named by `publish` since it was polled last.
+    told: bool,
 }
 
 impl Stream {
@@ -96,7 +95,7 @@ impl WatchHub {
             outbox: VecDeque::new(),
             ready: VecDeque::new(),
             progress_requested: false,
-            told: 0,
+            told: false,
         });
         let at = insert(&mut self.streams, &mut self.free_streams, opened);
         self.ids.insert(stream, at);
@@ -297,7 +296,8 @@ impl WatchHub {
 
     /// Hands over the changes of one applied entry, after which the store is at
     /// `revision`. Call it for every `Applied`, before answering its proposer and
-    /// before anything else is applied. Returns the streams to poll, each once.
+    /// before anything else is applied. Returns the streams to poll; one that was
+    /// named and has not been polled yet is not named again.
     ///
     /// The pair before a change is looked up here for whoever wants it, since a
     /// compaction may take it before a slow watcher is served.
@@ -308,7 +308,6 @@ impl WatchHub {
         machine: &StateMachine,
     ) -> Result<Vec<StreamId>, BackendError> {
         self.revision = revision;
-        self.round += 1;
         let mut told = Vec::new();
         for event in events {
             let mut behind = Vec::new();
@@ -317,7 +316,6 @@ impl WatchHub {
                 interest,
                 watchers,
                 streams,
-                round,
                 limits,
                 ..
             } = self;
@@ -339,8 +337,8 @@ impl WatchHub {
                     w.ready = true;
                     s.ready.push_back(slot);
                 }
-                if s.told != *round {
-                    s.told = *round;
+                if !s.told {
+                    s.told = true;
                     told.push(s.id);
                 }
             });
@@ -371,6 +369,7 @@ impl WatchHub {
         let Some(s) = &mut self.streams[at as usize] else {
             return Ok(polled);
         };
+        s.told = false;
         polled.replies.extend(s.outbox.drain(..));
         // One turn each at most, so that watchers share what may be sent.
         let mut turns = s.ready.len();

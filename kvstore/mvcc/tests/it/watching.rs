@@ -329,9 +329,10 @@ fn an_event_is_one_allocation_for_all_watchers() {
         };
         hub.create(stream, watch);
     }
-    put(&mut world, &mut hub, "a1", "x");
-    let told = put(&mut world, &mut hub, "a1", "y");
+    let told = put(&mut world, &mut hub, "a1", "x");
     assert_eq!(told, (0..10).collect::<Vec<_>>());
+    let again = put(&mut world, &mut hub, "a1", "y");
+    assert!(again.is_empty(), "nobody has read the first yet");
     let mut seen = Vec::new();
     for stream in 0..10 {
         let polled = hub.poll(stream, &world.machine, 100).unwrap();
@@ -340,6 +341,8 @@ fn an_event_is_one_allocation_for_all_watchers() {
     }
     assert!(seen.iter().all(|e| Arc::ptr_eq(e, &seen[0])));
     assert_eq!(seen[0].prev_kv().unwrap().value, "x");
+    let told = put(&mut world, &mut hub, "a1", "z");
+    assert_eq!(told.len(), 10, "who has read is told of what is new");
 }
 
 #[test]

@@ -116,7 +116,7 @@ impl Core {
                 .hub
                 .publish(&applied.events, applied.revision, &self.machine);
             match published {
-                Ok(streams) => self.wake_streams(&streams),
+                Ok(streams) => self.fanout.add(&streams),
                 Err(error) => fatal("watch", &error.to_string()),
             }
         }
