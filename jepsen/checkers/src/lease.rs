@@ -290,7 +290,7 @@ struct Writers<'a> {
     acknowledged: BTreeMap<i64, Time>,
     /// Deletes of unknown outcome.
     unknown: Vec<&'a Delete>,
-    unlocked: Vec<&'a Blob>,
+    unlocked: Vec<Blob>,
 }
 
 impl<'a> Writers<'a> {
@@ -302,7 +302,14 @@ impl<'a> Writers<'a> {
         };
         for op in &history.ops {
             match (&op.request, &op.outcome) {
-                (Request::Unlock { key }, _) => writers.unlocked.push(key),
+                (Request::Unlock { key }, _) => writers.unlocked.push(key.clone()),
+                // Whoever waits for a lock and goes away is taken out of the queue
+                // (etcd: concurrency/mutex.go, `Lock`).
+                (Request::Lock { name, lease }, Outcome::Fail(_) | Outcome::Info(_)) => {
+                    let place = format!("/{lease:x}");
+                    let key = [&name[..], place.as_bytes()].concat();
+                    writers.unlocked.push(key.into());
+                }
                 (Request::Put(_), Outcome::Ok(reply)) => {
                     writers.acknowledged.insert(reply.revision, op.call);
                 }
@@ -334,7 +341,7 @@ impl<'a> Writers<'a> {
         self.acknowledged.contains_key(&revision)
             || events.iter().any(|event| {
                 let key = &event.kv.key;
-                self.unlocked.contains(&key)
+                self.unlocked.contains(key)
                     || self.unknown.iter().any(|d| within(key, &d.key, &d.end))
             })
     }

@@ -3,6 +3,8 @@
 
 mod claims;
 
+use std::collections::BTreeMap;
+
 use crate::{
     history::{Body, Event, History, LeaseId, Op, Outcome, Refusal, Reply, Request, Time},
     log::{self, Entry, Log, same},
@@ -27,8 +29,20 @@ pub(super) struct Replay<'a> {
     pub(super) unknown: Option<String>,
     /// Which operations were chosen where the end of a lease would do as well.
     guesses: Vec<(usize, LeaseId)>,
+    /// Leases believed to have been revoked where a delete would do as well.
+    endings: BTreeMap<LeaseId, Ending>,
     /// Whether a choice among several that may have made a revision was a guess.
     ambiguous: bool,
+}
+
+/// The end of a lease that another operation may explain.
+struct Ending {
+    revision: i64,
+    /// The revocation that was believed.
+    revoke: usize,
+    /// What else made the revision, if it was not that.
+    delete: usize,
+    ttl: i64,
 }
 
 impl<'a> Replay<'a> {
@@ -49,6 +63,7 @@ impl<'a> Replay<'a> {
             anomalies: Anomalies::default(),
             unknown: None,
             guesses: Vec::new(),
+            endings: BTreeMap::new(),
             ambiguous: false,
         };
         replay.writes_in_the_log();
@@ -254,6 +269,7 @@ impl<'a> Replay<'a> {
         }
         if let Some(at) = self.choose(&found, ended) {
             self.guesses.extend(ended.map(|lease| (at, lease)));
+            self.note_ending(revision, at, &found);
             let _done = self.store.apply(&history.ops[at].request);
             self.made[at] = revision;
         } else if let Some(lease) = ended {
@@ -359,15 +375,39 @@ impl<'a> Replay<'a> {
         all.then_some(id)
     }
 
+    /// Remembers what else may have happened where a revocation is believed.
+    fn note_ending(&mut self, revision: i64, at: usize, found: &[usize]) {
+        let ops = &self.history.ops;
+        let revokes = |at: usize| matches!(ops[at].request, Request::Revoke { .. });
+        if let Request::Revoke { id } = ops[at].request
+            && let Some(delete) = found.iter().find(|other| !revokes(**other))
+            && let Some(lease) = self.store.lease(id)
+        {
+            let ending = Ending {
+                revision,
+                revoke: at,
+                delete: *delete,
+                ttl: lease.ttl,
+            };
+            self.endings.insert(id, ending);
+        }
+    }
+
     /// A key that was put under a lease proves that the lease was granted, even if
-    /// who asked for it never heard.
+    /// who asked for it never heard, and that it was not revoked, even if that is what
+    /// explained a delete so far.
     fn lend_leases(&mut self, events: &[Event]) {
         for event in events {
             let id = event.kv.lease;
-            if id != 0
-                && self.store.lease(id).is_none()
-                && let Some(ttl) = self.claims.unheard_grant(id)
-            {
+            if id == 0 || self.store.lease(id).is_some() {
+                continue;
+            }
+            let ending = self.endings.remove(&id);
+            if let Some(ending) = ending.filter(|ending| self.made[ending.delete] == 0) {
+                self.made[ending.revoke] = 0;
+                self.made[ending.delete] = ending.revision;
+                self.store.ensure_lease(id, ending.ttl);
+            } else if let Some(ttl) = self.claims.unheard_grant(id) {
                 self.store.ensure_lease(id, ttl);
             }
         }
