@@ -29,7 +29,7 @@ const REGRESSIONS: &[(u64, &str)] = &[
 ];
 
 /// Seeds run twice.
-const TWICE: u64 = 20;
+const TWICE: u64 = 50;
 
 /// Seeds that are the same every time, and seeds that are not.
 const FIXED: u64 = 60;
@@ -91,18 +91,4 @@ fn fresh_seeds_hold() {
     let start = RandomState::new().build_hasher().finish() % 1_000_000_000;
     // Kept by the test's output if it fails: the seeds are in it.
     campaign(start, FRESH);
-}
-
-#[cfg(feature = "mutants")]
-#[test]
-fn planted_bugs_are_found() {
-    /// Seeds for one bug: the rarest took a third of them when this was written.
-    const SEEDS_MAX: u64 = 300;
-    let missed = std::sync::Mutex::new(Vec::new());
-    sim::mutation::hunt_all(1, SEEDS_MAX, 2, &|found| {
-        if found.by.is_none() {
-            missed.lock().unwrap().push(found.bug.name());
-        }
-    });
-    assert_eq!(*missed.lock().unwrap(), Vec::<&str>::new());
 }
