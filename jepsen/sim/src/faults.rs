@@ -4,7 +4,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use disk::Keep;
 use kvserver::sim::{Clock, Node, Numbers, Setup};
-use mvcc::watch::WatchLimits;
+use mvcc::{MemberCommand, watch::WatchLimits};
 
 use crate::{
     host::{self, Excuse, Host, Incarnation},
@@ -285,7 +285,12 @@ impl Sim {
         let open = self.clients.ops.iter().filter(|op| {
             matches!(op.ask, Ask::Members(_)) && matches!(op.ended, None | Some((_, End::Info)))
         });
-        bad * 2 < voters.len().saturating_sub(open.count())
+        // Who was removed votes no more, and who has not heard of that still counts on it:
+        // with raft-rs, as with etcd's raft, a membership counts once it is applied.
+        let mut ops = self.clients.ops.iter();
+        let removal = ops.any(|op| matches!(op.ask, Ask::Members(MemberCommand::Remove(_))));
+        let removed = usize::from(removal);
+        (bad + removed) * 2 < (voters.len() + removed).saturating_sub(open.count())
     }
 
     fn mend_later(&mut self, host: usize, most: Time) {
