@@ -123,7 +123,7 @@ where
         }
         Greeting::Http2(head) => {
             let builder = builder.http2_only();
-            let (outbox, sender) = outbox::new(head, io);
+            let (outbox, sender) = outbox::new(Gathered { head, io });
             let io = TokioIo::new(Policed::new(outbox, keep_alive.min_time));
             let connection = builder.serve_connection(io, service);
             let connection = Box::pin(watcher.watch(connection.into_owned()));

@@ -12,7 +12,6 @@ use std::{
     task::{Context, Poll, ready},
 };
 
-use bytes::{Buf as _, Bytes};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 /// Bytes that are gathered; then they are sent at once. The kernel makes its largest
@@ -25,11 +24,7 @@ const KEPT_MAX: usize = 4 << 10;
 
 /// A connection whose writes are gathered.
 #[derive(Debug)]
-pub(super) struct Outbox<T> {
-    /// What was read already; it comes first.
-    head: Bytes,
-    shared: Arc<Mutex<Shared<T>>>,
-}
+pub(super) struct Outbox<T>(Arc<Mutex<Shared<T>>>);
 
 /// Sends what was gathered.
 #[derive(Debug)]
@@ -43,14 +38,13 @@ struct Shared<T> {
 }
 
 /// Makes one, and what sends for it.
-pub(super) fn new<T>(head: Bytes, io: T) -> (Outbox<T>, Sender<T>) {
+pub(super) fn new<T>(io: T) -> (Outbox<T>, Sender<T>) {
     let shared = Arc::new(Mutex::new(Shared {
         io,
         gathered: Vec::new(),
         sent: 0,
     }));
-    let sender = Sender(Arc::clone(&shared));
-    (Outbox { head, shared }, sender)
+    (Outbox(Arc::clone(&shared)), Sender(shared))
 }
 
 fn lock<T>(shared: &Mutex<Shared<T>>) -> MutexGuard<'_, Shared<T>> {
@@ -90,17 +84,11 @@ impl<T: AsyncWrite + Unpin> Shared<T> {
 
 impl<T: AsyncRead + Unpin> AsyncRead for Outbox<T> {
     fn poll_read(
-        mut self: Pin<&mut Self>,
+        self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        if !self.head.is_empty() {
-            let length = self.head.len().min(buf.remaining());
-            buf.put_slice(&self.head[..length]);
-            self.head.advance(length);
-            return Poll::Ready(Ok(()));
-        }
-        Pin::new(&mut lock(&self.shared).io).poll_read(cx, buf)
+        Pin::new(&mut lock(&self.0).io).poll_read(cx, buf)
     }
 }
 
@@ -110,7 +98,7 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for Outbox<T> {
         cx: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        lock(&self.shared).poll_write(cx, bytes)
+        lock(&self.0).poll_write(cx, bytes)
     }
 
     /// Does nothing: that is for the end of the poll.
@@ -119,7 +107,7 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for Outbox<T> {
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let mut shared = lock(&self.shared);
+        let mut shared = lock(&self.0);
         ready!(shared.poll_send(cx))?;
         Pin::new(&mut shared.io).poll_shutdown(cx)
     }
@@ -156,14 +144,17 @@ impl<C: Future + Unpin, T: AsyncWrite + Unpin> Future for Conversation<C, T> {
 mod tests {
     use std::future::poll_fn;
 
+    use bytes::Bytes;
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, duplex};
 
     use super::*;
+    use crate::io::Gathered;
 
     #[tokio::test]
     async fn what_is_written_in_one_poll_goes_out_in_one_piece() {
         let (near, mut far) = duplex(1 << 20);
-        let (mut outbox, sender) = new(Bytes::from_static(b"head"), near);
+        let head = Bytes::from_static(b"head");
+        let (mut outbox, sender) = new(Gathered { head, io: near });
         let mut head = [0; 4];
         outbox.read_exact(&mut head).await.unwrap();
         assert_eq!(&head, b"head");
@@ -189,7 +180,7 @@ mod tests {
     #[tokio::test]
     async fn a_client_that_does_not_read_bounds_what_is_gathered() {
         let (near, mut far) = duplex(1_000);
-        let (mut outbox, sender) = new(Bytes::new(), near);
+        let (mut outbox, sender) = new(near);
         let mut written = 0;
         let all = poll_fn(|cx| {
             while let Poll::Ready(done) = Pin::new(&mut outbox).poll_write(cx, &[7; 10_000]) {
@@ -217,7 +208,7 @@ mod tests {
     #[tokio::test]
     async fn more_than_is_gathered_at_a_time_passes_in_order() {
         let (near, mut far) = duplex(4 << 20);
-        let (mut outbox, sender) = new(Bytes::new(), near);
+        let (mut outbox, sender) = new(near);
         let bytes: Vec<u8> = (0..3_000_000_u32).map(|at| at as u8).collect();
         for piece in bytes.chunks(16_393) {
             outbox.write_all(piece).await.unwrap();
