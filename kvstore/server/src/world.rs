@@ -23,6 +23,7 @@ pub(crate) enum World {
     /// The machine, since a start.
     Machine(Instant),
     /// Somebody else.
+    #[cfg_attr(not(feature = "sim"), expect(dead_code, reason = "a simulation's"))]
     Other(Arc<dyn Surroundings>),
 }
 
