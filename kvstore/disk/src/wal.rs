@@ -13,6 +13,8 @@
 //! Invariants:
 //! - `offset` is where the next record goes; everything before it was handed to
 //!   the system, everything before `writer.synced` is durable;
+//! - the commit index never reaches beyond the entries before it, so no torn write
+//!   can leave one that does;
 //! - after a failed sync `file` is gone and every call answers [`DiskError::Closed`].
 
 mod dump;
@@ -197,12 +199,6 @@ impl Wal {
             options,
         };
         wal.reopen_last()?;
-        if replay.lowered {
-            // Else the next start finds a commit index, synced by then, of entries
-            // that were never there.
-            wal.append(Some(&recovered.hard_state), &[])?;
-            wal.flush(true)?;
-        }
         Ok((
             wal,
             Replayed {
@@ -238,18 +234,22 @@ impl Wal {
     }
 
     /// Queues a hard state and entries for the next [`Wal::flush`].
+    ///
+    /// A crash may leave any first part of what is queued, and none may say that
+    /// something is committed that only the rest brings: the log may have other
+    /// entries in those places, or none. So the commit index is written in two steps
+    /// where it reaches into the entries.
     pub fn append(
         &mut self,
         hard_state: Option<&HardState>,
         entries: &[LogEntry],
     ) -> Result<(), DiskError> {
+        let before = entries
+            .first()
+            .map_or(u64::MAX, |first| first.index.saturating_sub(1));
         if let Some(state) = hard_state {
-            self.make_room(64)?;
-            self.writer
-                .record(&mut self.buffer, Kind::HardState, |out| {
-                    encode_hard_state(state, out)
-                });
-            self.hard_state = *state;
+            let commit = state.commit.min(before);
+            self.append_hard_state(HardState { commit, ..*state })?;
         }
         for entry in entries {
             self.make_room(entry.data.len() + 32)?;
@@ -262,6 +262,19 @@ impl Wal {
             self.last_index = entry.index;
             self.last_term = entry.term;
         }
+        match hard_state {
+            Some(state) if state.commit > before => self.append_hard_state(*state),
+            _ => Ok(()),
+        }
+    }
+
+    fn append_hard_state(&mut self, state: HardState) -> Result<(), DiskError> {
+        self.make_room(64)?;
+        self.writer
+            .record(&mut self.buffer, Kind::HardState, |out| {
+                encode_hard_state(&state, out)
+            });
+        self.hard_state = state;
         Ok(())
     }
 

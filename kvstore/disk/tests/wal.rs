@@ -257,6 +257,42 @@ fn conflicting_entries_are_replaced() {
     assert_eq!(terms, [vec![1; 19], vec![2; 6]].concat());
 }
 
+/// What a crash leaves of a write that replaces entries and commits the new ones: the
+/// old ones, or part of the new, and in no case a commit index that counts on others.
+#[test]
+fn a_torn_write_commits_nothing_it_did_not_bring() {
+    for segment in [1_200, 4_096] {
+        let disk = SimDisk::new();
+        let (mut wal, _) = open(&disk, segment).unwrap();
+        let old: Vec<_> = (1..=9).map(|index| entry(index, 1, 90)).collect();
+        let new: Vec<_> = (4..=8).map(|index| entry(index, 2, 150)).collect();
+        wal.append(Some(&state(1, 3)), &old).unwrap();
+        wal.flush(true).unwrap();
+        wal.append(Some(&state(2, 7)), &new).unwrap();
+        wal.flush(false).unwrap();
+        let whole = disk.fork();
+        let mut commits = std::collections::BTreeSet::new();
+        for kept in 0..200 {
+            let mut sectors = 0;
+            let torn = disk.crash(|_| {
+                sectors += 1;
+                sectors <= kept
+            });
+            let (wal, replayed) = open(&torn, segment).unwrap();
+            let recovered = replayed.recovered;
+            let commit = recovered.hard_state.commit;
+            let committed = &recovered.entries[..commit as usize];
+            assert_eq!(committed[..3], old[..3], "{kept} sectors of {segment}");
+            assert_eq!(committed[3..], new[..commit as usize - 3]);
+            assert_eq!(wal.hard_state(), recovered.hard_state);
+            commits.insert(commit);
+        }
+        assert_eq!(commits.into_iter().collect::<Vec<_>>(), [3, 7]);
+        let (_, replayed) = open(&whole, segment).unwrap();
+        assert_eq!(replayed.recovered.hard_state, state(2, 7));
+    }
+}
+
 #[test]
 fn released_segments_are_gone_and_the_rest_still_knows_the_term_before() {
     let disk = SimDisk::new();

@@ -142,7 +142,7 @@ impl LogWorker {
                         disk::install(&self.home, &mut self.wal, &rows, base, hard_state),
                         "log",
                     );
-                    or_die(self.wal.append(None, &persist.entries), "log");
+                    or_die(self.wal.append(hard_state, &persist.entries), "log");
                     release = None;
                     sync |= persist.must_sync;
                     if persist.report {

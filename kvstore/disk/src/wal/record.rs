@@ -149,7 +149,6 @@ impl Head {
 pub(crate) struct Record {
     pub(crate) kind: Kind,
     pub(crate) payload: Range<usize>,
-    pub(crate) synced: u32,
     pub(crate) chain: u32,
     pub(crate) end: usize,
 }
@@ -202,7 +201,6 @@ pub(crate) fn read(bytes: &[u8], at: usize, chain: Option<u32>, segment: u32) ->
     Found::Record(Record {
         kind: head.kind,
         payload,
-        synced: head.synced,
         chain: head.body_crc,
         end,
     })

@@ -179,11 +179,8 @@ pub(super) struct Replay {
     pub(super) dropped: Option<Dropped>,
     /// Where in the last segment the next record goes.
     pub(super) end: usize,
-    /// Where the newest hard state was, and how far the segment is known durable.
+    /// Where the newest hard state was.
     hard_state_at: usize,
-    synced: usize,
-    /// Whether the commit index recovered is lower than the one in the log.
-    pub(super) lowered: bool,
     identity: Option<Identity>,
     started: bool,
     /// How the entries of the last segment begin.
@@ -212,13 +209,11 @@ impl Replay {
         let number = low_half(name.number);
         self.identity = Some(identity);
         self.hard_state_at = 0;
-        self.synced = 0;
         self.begins = Begins::Behind;
         let mut at = 0;
         loop {
             match record::read(&bytes, at, self.chain, number) {
                 Found::Record(found) => {
-                    self.synced = self.synced.max(usize::try_from(found.synced).unwrap_or(0));
                     self.record(&path, name, &bytes, at, &found)?;
                     self.chain = Some(found.chain);
                     at = found.end;
@@ -402,19 +397,13 @@ impl Replay {
         Ok(())
     }
 
-    /// The commit index may exceed the log only if the write that should have
-    /// brought the entries was never synced.
-    fn check_commit(&mut self, path: &Path) -> Result<(), DiskError> {
+    /// No write, whole or torn, leaves a commit index beyond the log.
+    fn check_commit(&self, path: &Path) -> Result<(), DiskError> {
         let last = self.recovered.last_index();
         let commit = self.recovered.hard_state.commit;
         if commit > last {
-            if self.synced > self.hard_state_at {
-                let reason =
-                    format!("entries up to {commit} were committed, the log ends at {last}");
-                return Err(corrupt(path, self.hard_state_at, reason));
-            }
-            self.recovered.hard_state.commit = last;
-            self.lowered = true;
+            let reason = format!("entries up to {commit} were committed, the log ends at {last}");
+            return Err(corrupt(path, self.hard_state_at, reason));
         }
         Ok(())
     }

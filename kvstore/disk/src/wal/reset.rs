@@ -82,8 +82,9 @@ impl Wal {
                 ..HardState::default()
             },
         };
+        // Entries that are committed beyond it are yet to come.
         let state = HardState {
-            commit: state.commit.max(base.index),
+            commit: base.index,
             ..state
         };
         let begins = |log: &Self| log.segments.last().map(|segment| segment.begins);
