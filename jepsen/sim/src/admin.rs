@@ -88,7 +88,10 @@ impl Sim {
         {
             return Some(MemberCommand::Remove(gone.id));
         }
-        if let Some(learner) = members.iter().find(|member| member.learner) {
+        // A disk that decays may do so in a learner as it likes, but not in a majority.
+        let fit = |id| of(id).is_some_and(|host| !host.damaged);
+        let mut learners = members.iter().filter(|member| member.learner);
+        if let Some(learner) = learners.find(|learner| fit(learner.id)) {
             return Some(MemberCommand::Promote(learner.id));
         }
         let full = members.len() >= MEMBERS_MAX || self.hosts.len() >= HOSTS_MAX;
