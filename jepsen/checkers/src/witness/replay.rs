@@ -2,6 +2,7 @@
 //! every answer must be the model's.
 
 mod claims;
+mod doubts;
 
 use std::collections::BTreeMap;
 
@@ -14,6 +15,7 @@ use crate::{
 
 use super::place::{Role, reads_past, role, shows};
 use claims::Claims;
+use doubts::Ending;
 
 /// Is the outcome of a replay.
 pub(super) struct Replay<'a> {
@@ -29,20 +31,10 @@ pub(super) struct Replay<'a> {
     pub(super) unknown: Option<String>,
     /// Which operations were chosen where the end of a lease would do as well.
     guesses: Vec<(usize, LeaseId)>,
-    /// Leases believed to have been revoked where a delete would do as well.
+    /// Leases believed to have ended where a delete would do as well.
     endings: BTreeMap<LeaseId, Ending>,
     /// Whether a choice among several that may have made a revision was a guess.
     ambiguous: bool,
-}
-
-/// The end of a lease that another operation may explain.
-struct Ending {
-    revision: i64,
-    /// The revocation that was believed.
-    revoke: usize,
-    /// What else made the revision, if it was not that.
-    delete: usize,
-    ttl: i64,
 }
 
 impl<'a> Replay<'a> {
@@ -274,6 +266,7 @@ impl<'a> Replay<'a> {
             self.made[at] = revision;
         } else if let Some(lease) = ended {
             // Time ended it, or a revocation of which nobody heard.
+            self.note_lapse(revision, lease, &entry.events);
             let _gone = self.store.apply(&Request::Revoke { id: lease });
         } else if let Some(at) = self.think_again(&entry.events) {
             let _done = self.store.apply(&history.ops[at].request);
@@ -293,20 +286,6 @@ impl<'a> Replay<'a> {
         };
         self.store.undo(&applied.events);
         same(&applied.events, events)
-    }
-
-    /// Looks for a delete that was believed to have made an earlier revision, where the
-    /// end of a lease explains that too: it was the lease, and the delete came now.
-    fn think_again(&mut self, events: &[Event]) -> Option<usize> {
-        let history = self.history;
-        let fits = (0..self.guesses.len()).find(|guess| {
-            let (at, lease) = self.guesses[*guess];
-            let over = self.store.lease(lease).is_none_or(|l| l.keys.is_empty());
-            over && self.would(&history.ops[at].request, events)
-        })?;
-        let (at, lease) = self.guesses.swap_remove(fits);
-        self.store.end_lease(lease);
-        Some(at)
     }
 
     /// Chooses among those who may have made a revision. Deletes of one key are alike,
@@ -360,57 +339,6 @@ impl<'a> Replay<'a> {
             }
             anomaly
         });
-    }
-
-    /// Returns the lease whose keys are exactly what was deleted.
-    fn ended_lease(&self, events: &[Event]) -> Option<LeaseId> {
-        let first = events.first().filter(|event| event.delete)?;
-        let id = self.store.live().get(&first.kv.key)?.lease;
-        let keys = &self.store.lease(id).filter(|_| id != 0)?.keys;
-        let all = events.len() == keys.len()
-            && events
-                .iter()
-                .zip(keys)
-                .all(|(event, key)| event.delete && event.kv.key == *key);
-        all.then_some(id)
-    }
-
-    /// Remembers what else may have happened where a revocation is believed.
-    fn note_ending(&mut self, revision: i64, at: usize, found: &[usize]) {
-        let ops = &self.history.ops;
-        let revokes = |at: usize| matches!(ops[at].request, Request::Revoke { .. });
-        if let Request::Revoke { id } = ops[at].request
-            && let Some(delete) = found.iter().find(|other| !revokes(**other))
-            && let Some(lease) = self.store.lease(id)
-        {
-            let ending = Ending {
-                revision,
-                revoke: at,
-                delete: *delete,
-                ttl: lease.ttl,
-            };
-            self.endings.insert(id, ending);
-        }
-    }
-
-    /// A key that was put under a lease proves that the lease was granted, even if
-    /// who asked for it never heard, and that it was not revoked, even if that is what
-    /// explained a delete so far.
-    fn lend_leases(&mut self, events: &[Event]) {
-        for event in events {
-            let id = event.kv.lease;
-            if id == 0 || self.store.lease(id).is_some() {
-                continue;
-            }
-            let ending = self.endings.remove(&id);
-            if let Some(ending) = ending.filter(|ending| self.made[ending.delete] == 0) {
-                self.made[ending.revoke] = 0;
-                self.made[ending.delete] = ending.revision;
-                self.store.ensure_lease(id, ending.ttl);
-            } else if let Some(ttl) = self.claims.unheard_grant(id) {
-                self.store.ensure_lease(id, ttl);
-            }
-        }
     }
 
     /// Compares the answer of something that changed no key.
