@@ -19,7 +19,7 @@ use bytes::{BufMut, Bytes, BytesMut};
 
 use crate::error::BackendError;
 use crate::key_index::Rev;
-use crate::response::KeyValue;
+use crate::response::{KeyValue, Pair};
 use crate::wire::{Reader, WireError, put_bytes, put_i64};
 
 const VERSION: u8 = 1;
@@ -45,9 +45,45 @@ impl Record {
         self.key.len() + self.value.len() + OVERHEAD
     }
 
+    pub(crate) fn peek(&self) -> Peek<'_> {
+        Peek {
+            key: &self.key,
+            value: &self.value,
+            create: self.create,
+            version: self.version,
+            lease: self.lease,
+            tombstone: self.tombstone,
+        }
+    }
+
     /// Makes the pair of it; not for a tombstone.
     pub(crate) fn into_kv(self, rev: Rev) -> KeyValue {
         KeyValue {
+            key: self.key,
+            create_revision: self.create,
+            mod_revision: rev.main,
+            version: self.version,
+            value: self.value,
+            lease: self.lease,
+        }
+    }
+}
+
+/// Is a record where it lies.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Peek<'a> {
+    pub(crate) key: &'a [u8],
+    pub(crate) value: &'a [u8],
+    pub(crate) create: i64,
+    pub(crate) version: i64,
+    pub(crate) lease: i64,
+    pub(crate) tombstone: bool,
+}
+
+impl<'a> Peek<'a> {
+    /// Makes the pair of it; not for a tombstone.
+    pub(crate) fn pair(self, rev: Rev) -> Pair<'a> {
+        Pair {
             key: self.key,
             create_revision: self.create,
             mod_revision: rev.main,
@@ -227,23 +263,36 @@ impl Block {
         low
     }
 
+    /// Finds the place of a revision.
+    pub(crate) fn place(&self, rev: Rev) -> Option<usize> {
+        let at = self.lower_bound(rev);
+        (at < self.count && self.rev(at) == rev).then_some(at)
+    }
+
     /// Finds a revision.
     pub(crate) fn find(&self, rev: Rev) -> Result<Option<Record>, BackendError> {
-        let at = self.lower_bound(rev);
-        if at < self.count && self.rev(at) == rev {
-            return self.record(at).map(Some);
-        }
-        Ok(None)
+        self.place(rev).map(|at| self.record(at)).transpose()
     }
 
     /// Reads the record at a place.
     pub(crate) fn record(&self, at: usize) -> Result<Record, BackendError> {
+        let peek = self.peek(at)?;
+        Ok(Record {
+            key: self.data.slice_ref(peek.key),
+            value: self.data.slice_ref(peek.value),
+            create: peek.create,
+            version: peek.version,
+            lease: peek.lease,
+            tombstone: peek.tombstone,
+        })
+    }
+
+    /// Looks at the record at a place.
+    pub(crate) fn peek(&self, at: usize) -> Result<Peek<'_>, BackendError> {
         let offset = be32(&self.data, HEADER + at * SLOT + 12) as usize;
-        let start = HEADER + self.count * SLOT + offset;
-        if start > self.data.len() {
-            return Err(self.corrupt());
-        }
-        parse_record(self.data.slice(start..)).or(Err(self.corrupt()))
+        let record = self.data.get(HEADER + self.count * SLOT + offset..);
+        let peek = record.map(parse_record);
+        peek.and_then(Result::ok).ok_or_else(|| self.corrupt())
     }
 
     fn corrupt(&self) -> BackendError {
@@ -251,15 +300,15 @@ impl Block {
     }
 }
 
-fn parse_record(data: Bytes) -> Result<Record, WireError> {
+fn parse_record(data: &[u8]) -> Result<Peek<'_>, WireError> {
     let mut r = Reader::new(data);
-    Ok(Record {
+    Ok(Peek {
         tombstone: r.u8()? & TOMBSTONE != 0,
         create: r.i64()?,
         version: r.i64()?,
         lease: r.i64()?,
-        key: r.bytes()?,
-        value: r.bytes()?,
+        key: r.slice()?,
+        value: r.slice()?,
     })
 }
 

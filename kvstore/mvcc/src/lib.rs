@@ -85,6 +85,6 @@ pub use page::{Page, PageRequest};
 pub use replica::{Replica, ReplicaError, ReplicaFrames, ReplicaHead, ReplicaImport};
 pub use response::{
     AlarmReply, Applied, AuthReply, CompactReply, DeleteReply, Event, EventKind, KeyValue,
-    LeaseGrantReply, LeaseReply, PutReply, RangeReply, Reply, ResponseOp, TxnReply,
+    LeaseGrantReply, LeaseReply, Pair, PutReply, RangeEnd, RangeReply, Reply, ResponseOp, TxnReply,
 };
 pub use view::{Change, Facts, History, HistoryCursor, LeaseFact, View};

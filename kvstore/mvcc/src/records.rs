@@ -13,7 +13,7 @@ use bytes::Bytes;
 use imbl::OrdMap;
 
 use crate::backend::{Backend, BackendError};
-use crate::block::{Block, BlockInfo, Record, row_key};
+use crate::block::{Block, BlockInfo, Peek, Record, row_key};
 use crate::key_index::Rev;
 use crate::tail::Tail;
 use crate::view::Pin;
@@ -86,30 +86,40 @@ impl Records {
         }
     }
 
-    /// Reads many revisions that must exist, each block once, and returns them in
-    /// the order they were asked for.
+    /// Reads many revisions that must exist, in the order they are given.
     pub(crate) fn get_all(&self, revs: &[Rev]) -> Result<Vec<Record>, BackendError> {
-        let mut order: Vec<usize> = (0..revs.len()).collect();
-        order.sort_unstable_by_key(|at| revs[*at]);
-        let mut found = vec![Record::default(); revs.len()];
-        let mut open: Option<(Rev, Block)> = None;
-        for at in order {
-            let rev = revs[at];
-            if let Some(record) = self.tail.get(rev) {
-                found[at] = record.clone();
-                continue;
-            }
-            let Some((first, _)) = self.blocks.get_prev(&rev) else {
-                return Err(missing(rev));
+        let mut opened = self.opened();
+        let read = |rev: &Rev| match opened.find(*rev)? {
+            Place::Tail(record) => Ok(record.clone()),
+            Place::Block(block, at) => block.record(at),
+        };
+        revs.iter().map(read).collect()
+    }
+
+    /// Looks at many revisions that must exist, in the order they are given.
+    pub(crate) fn each(
+        &self,
+        revs: impl IntoIterator<Item = Rev>,
+        mut visit: impl FnMut(Rev, Peek<'_>),
+    ) -> Result<(), BackendError> {
+        let mut opened = self.opened();
+        for rev in revs {
+            let peek = match opened.find(rev)? {
+                Place::Tail(record) => record.peek(),
+                Place::Block(block, at) => block.peek(at)?,
             };
-            let block = match open.take_if(|(open, _)| open == first) {
-                Some((_, block)) => block,
-                None => self.load(*first, Keep::No)?,
-            };
-            found[at] = block.find(rev)?.ok_or_else(|| missing(rev))?;
-            open = Some((*first, block));
+            visit(rev, peek);
         }
-        Ok(found)
+        Ok(())
+    }
+
+    fn opened(&self) -> Opened<'_> {
+        Opened {
+            records: self,
+            blocks: Vec::new(),
+            near_chunk: 0,
+            near_block: 0,
+        }
     }
 
     /// Visits the revisions from one on, ascending, up to and including main
@@ -199,6 +209,57 @@ impl Records {
     /// Forgets a block that is no more, or not the same any more.
     pub(crate) fn uncache(&self, first: Rev) {
         self.cache.borrow_mut().remove(first);
+    }
+}
+
+/// Reads many revisions in any order, each block from the tree once. Keys that are
+/// neighbours were often written one after the other, so the place of the one is
+/// where the next is looked for first.
+struct Opened<'a> {
+    records: &'a Records,
+    /// By their first revisions, ascending.
+    blocks: Vec<(Rev, Block)>,
+    near_chunk: usize,
+    near_block: usize,
+}
+
+enum Place<'a> {
+    Tail(&'a Record),
+    Block(&'a Block, usize),
+}
+
+impl Opened<'_> {
+    /// Finds a revision that must exist.
+    fn find(&mut self, rev: Rev) -> Result<Place<'_>, BackendError> {
+        let tail = &self.records.tail;
+        if let Some(record) = tail.get_near(rev, &mut self.near_chunk) {
+            return Ok(Place::Tail(record));
+        }
+        if !self.is_near(rev) {
+            self.near_block = self.open(rev)?;
+        }
+        let (_, block) = &self.blocks[self.near_block];
+        let at = block.place(rev).ok_or_else(|| missing(rev))?;
+        Ok(Place::Block(block, at))
+    }
+
+    fn is_near(&self, rev: Rev) -> bool {
+        let near = self.blocks.get(self.near_block);
+        near.is_some_and(|(first, block)| *first <= rev && rev <= block.rev(block.len() - 1))
+    }
+
+    /// Returns the place of the block of a revision.
+    fn open(&mut self, rev: Rev) -> Result<usize, BackendError> {
+        let block = self.records.blocks.get_prev(&rev);
+        let (first, _) = block.ok_or_else(|| missing(rev))?;
+        match self.blocks.binary_search_by_key(first, |(first, _)| *first) {
+            Ok(at) => Ok(at),
+            Err(at) => {
+                let block = self.records.load(*first, Keep::No)?;
+                self.blocks.insert(at, (*first, block));
+                Ok(at)
+            }
+        }
     }
 }
 

@@ -26,6 +26,37 @@ pub struct KeyValue {
     pub lease: LeaseId,
 }
 
+/// Is a [`KeyValue`] where it lies in the store.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Pair<'a> {
+    /// See [`KeyValue::key`].
+    pub key: &'a [u8],
+    /// See [`KeyValue::create_revision`].
+    pub create_revision: i64,
+    /// See [`KeyValue::mod_revision`].
+    pub mod_revision: i64,
+    /// See [`KeyValue::version`].
+    pub version: i64,
+    /// See [`KeyValue::value`].
+    pub value: &'a [u8],
+    /// See [`KeyValue::lease`].
+    pub lease: LeaseId,
+}
+
+impl KeyValue {
+    /// Looks at it as at one that lies in the store.
+    pub fn pair(&self) -> Pair<'_> {
+        Pair {
+            key: &self.key,
+            create_revision: self.create_revision,
+            mod_revision: self.mod_revision,
+            version: self.version,
+            value: &self.value,
+            lease: self.lease,
+        }
+    }
+}
+
 /// Answers a put.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct PutReply {
@@ -45,6 +76,17 @@ pub struct RangeReply {
     /// How many keys are in the range, whatever limit and filters left.
     pub count: i64,
     /// Whether the limit cut something off.
+    pub more: bool,
+}
+
+/// Is a [`RangeReply`] but for its pairs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct RangeEnd {
+    /// See [`RangeReply::revision`].
+    pub revision: i64,
+    /// See [`RangeReply::count`].
+    pub count: i64,
+    /// See [`RangeReply::more`].
     pub more: bool,
 }
 

@@ -64,6 +64,12 @@ impl Chunk {
         (nth < self.groups.len()).then_some(nth)
     }
 
+    fn get(&self, rev: Rev) -> Option<&Record> {
+        let nth = self.nth(rev.main)?;
+        let at = self.groups[nth].at + rev.sub as usize;
+        (at < self.group_end(nth)).then(|| &self.records[at])
+    }
+
     /// Walks the records from a place in the chunk on.
     fn walk(&self, from: usize) -> impl Iterator<Item = (u64, Rev, &Record)> {
         let first = self.groups.partition_point(|g| g.at <= from);
@@ -179,9 +185,21 @@ impl Tail {
     }
 
     pub(crate) fn get(&self, rev: Rev) -> Option<&Record> {
-        let (chunk, nth) = self.chunk_of(rev.main)?;
-        let at = chunk.groups[nth].at + rev.sub as usize;
-        (at < chunk.group_end(nth)).then(|| &chunk.records[at])
+        let nth = self.chunks.partition_point(|c| c.first_main <= rev.main);
+        self.chunks[nth.checked_sub(1)?].get(rev)
+    }
+
+    /// Finds a record, likely in the chunk that `near` names; names the one it was in.
+    pub(crate) fn get_near(&self, rev: Rev, near: &mut usize) -> Option<&Record> {
+        let chunk = match self.chunks.get(*near) {
+            Some(chunk) if chunk.nth(rev.main).is_some() => chunk,
+            _ => {
+                let after = self.chunks.partition_point(|c| c.first_main <= rev.main);
+                *near = after.checked_sub(1)?;
+                &self.chunks[*near]
+            }
+        };
+        chunk.get(rev)
     }
 
     /// Returns the position of a revision held here.
@@ -329,6 +347,11 @@ mod tests {
         assert_eq!(t.get(Rev::new(6, 3)), None);
         assert_eq!(t.get(Rev::new(4, 0)), None);
         assert_eq!(t.get(Rev::new(8, 0)), None);
+        let mut near = 0;
+        for (main, sub) in [(7, 1), (5, 0), (6, 2), (6, 3), (4, 0), (8, 0), (7, 0)] {
+            let rev = Rev::new(main, sub);
+            assert_eq!(t.get_near(rev, &mut near), t.get(rev));
+        }
         assert_eq!((t.main_at(3), t.main_at(4)), (Some(6), Some(7)));
         assert_eq!(t.main_at(6), None);
         assert_eq!(t.lower_bound(Rev::new(6, u32::MAX)), 4);

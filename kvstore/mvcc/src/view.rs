@@ -40,7 +40,7 @@ use crate::key_index::{KeyEntry, KeyIndex, Rev, Span};
 use crate::machine::StateMachine;
 use crate::membership::Membership;
 use crate::records::Records;
-use crate::response::{KeyValue, RangeReply, TxnReply};
+use crate::response::{KeyValue, Pair, RangeEnd, RangeReply, TxnReply};
 
 /// Bytes of replaced rows that may wait for views. Beyond it blocks are not
 /// rewritten until the oldest of the views is gone.
@@ -187,6 +187,17 @@ impl StateMachine {
         if_short(reading.range_at(r, self.revision))
     }
 
+    /// Answers likewise, with pairs where they lie, in their order. What was visited
+    /// is an answer only if the end of one is returned.
+    pub fn range_each_if_short(
+        &self,
+        r: &RangeRequest,
+        visit: impl FnMut(Pair<'_>),
+    ) -> Result<Option<RangeEnd>, Error> {
+        let budget = short();
+        if_short(self.reading().within(&budget).range_each(r, visit))
+    }
+
     /// Answers a txn that only reads, likewise.
     pub fn txn_readonly_if_short(&self, r: &TxnRequest) -> Result<Option<TxnReply>, Error> {
         let budget = short();
@@ -233,6 +244,16 @@ impl View {
     /// Answers a range as [`StateMachine::range`] did at that moment.
     pub fn range(&self, r: &RangeRequest) -> Result<RangeReply, Error> {
         self.reading().range_at(r, self.revision)
+    }
+
+    /// Answers a range with pairs where they lie, in their order. What was visited is
+    /// an answer only if the end of one is returned.
+    pub fn range_each(
+        &self,
+        r: &RangeRequest,
+        visit: impl FnMut(Pair<'_>),
+    ) -> Result<RangeEnd, Error> {
+        self.reading().range_each(r, visit)
     }
 
     /// Answers a txn as [`StateMachine::txn_readonly`] did at that moment.
@@ -335,9 +356,17 @@ impl<'a> Reading<'a> {
         }
     }
 
-    /// Checks that the values of some changes may be read.
+    /// Checks that at least so many keys may be looked at.
+    pub(crate) fn check_keys(self, keys: usize) -> Result<(), BackendError> {
+        match self.budget {
+            Some(budget) if budget.keys.get() <= keys => Err(BackendError::TooMuch),
+            _ => Ok(()),
+        }
+    }
+
+    /// Checks that the values of some changes may be read; a single one always may.
     pub(crate) fn spend_on(self, revs: &[Rev]) -> Result<(), BackendError> {
-        let Some(budget) = self.budget else {
+        let Some(budget) = self.budget.filter(|_| revs.len() > 1) else {
             return Ok(());
         };
         let mut left = budget.bytes.get();

@@ -3,6 +3,8 @@
 //!
 //! Reading never panics and never allocates by a number found in the input.
 
+use std::ops::Range;
+
 use bytes::{BufMut, Bytes, BytesMut};
 
 /// Says why a read failed.
@@ -63,22 +65,22 @@ pub(crate) fn unseal(row: Bytes, version: u8) -> Result<Bytes, String> {
 }
 
 /// Reads fields from the front of a buffer; strings are slices of it.
-pub(crate) struct Reader {
-    buf: Bytes,
+pub(crate) struct Reader<B = Bytes> {
+    buf: B,
     at: usize,
 }
 
-impl Reader {
-    pub(crate) fn new(buf: Bytes) -> Self {
+impl<B: AsRef<[u8]>> Reader<B> {
+    pub(crate) fn new(buf: B) -> Self {
         Self { buf, at: 0 }
     }
 
     pub(crate) fn remaining(&self) -> usize {
-        self.buf.len() - self.at
+        self.buf.as_ref().len() - self.at
     }
 
     pub(crate) fn u8(&mut self) -> Result<u8, WireError> {
-        let b = *self.buf.get(self.at).ok_or(WireError::Truncated)?;
+        let b = *self.buf.as_ref().get(self.at).ok_or(WireError::Truncated)?;
         self.at += 1;
         Ok(b)
     }
@@ -106,13 +108,26 @@ impl Reader {
 
     pub(crate) fn be64(&mut self) -> Result<u64, WireError> {
         let end = self.at.checked_add(8).ok_or(WireError::Truncated)?;
-        let raw = self.buf.get(self.at..end).ok_or(WireError::Truncated)?;
+        let raw = self.buf.as_ref().get(self.at..end);
+        let raw = raw.ok_or(WireError::Truncated)?;
         self.at = end;
         let mut b = [0; 8];
         b.copy_from_slice(raw);
         Ok(u64::from_be_bytes(b))
     }
 
+    /// Passes over a string; returns where it is.
+    fn string(&mut self) -> Result<Range<usize>, WireError> {
+        let len = usize::try_from(self.u64()?).or(Err(WireError::Truncated))?;
+        let end = self.at.checked_add(len).ok_or(WireError::Truncated)?;
+        if end > self.buf.as_ref().len() {
+            return Err(WireError::Truncated);
+        }
+        Ok(std::mem::replace(&mut self.at, end)..end)
+    }
+}
+
+impl Reader {
     /// Returns all that is left.
     pub(crate) fn rest(&mut self) -> Bytes {
         let at = std::mem::replace(&mut self.at, self.buf.len());
@@ -120,19 +135,18 @@ impl Reader {
     }
 
     pub(crate) fn bytes(&mut self) -> Result<Bytes, WireError> {
-        let len = usize::try_from(self.u64()?).or(Err(WireError::Truncated))?;
-        let end = self.at.checked_add(len).ok_or(WireError::Truncated)?;
-        if end > self.buf.len() {
-            return Err(WireError::Truncated);
-        }
+        let string = self.string()?;
         // An empty slice would still hold the whole buffer in memory.
-        let out = if len == 0 {
-            Bytes::new()
-        } else {
-            self.buf.slice(self.at..end)
-        };
-        self.at = end;
-        Ok(out)
+        Ok(match string.is_empty() {
+            true => Bytes::new(),
+            false => self.buf.slice(string),
+        })
+    }
+}
+
+impl<'a> Reader<&'a [u8]> {
+    pub(crate) fn slice(&mut self) -> Result<&'a [u8], WireError> {
+        Ok(&self.buf[self.string()?])
     }
 }
 

@@ -15,6 +15,7 @@ pub(crate) mod large;
 mod lease;
 mod lock;
 mod maintenance;
+mod pairs;
 mod queue;
 mod watch;
 mod watch_codec;

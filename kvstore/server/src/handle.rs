@@ -7,7 +7,7 @@ use std::{
 };
 
 use mvcc::{
-    Applied, Command, Error, Identity, LeaseId, Proposal, Reply, StateMachine, check,
+    Applied, Command, Error, Identity, LeaseId, Proposal, Reply, StateMachine, View, check,
     watch::WatchCreate,
 };
 use rand::Rng as _;
@@ -77,6 +77,17 @@ pub struct LeaseTtl {
 impl Handle {
     /// Reads a range; linearizable unless it asks to be serializable.
     pub async fn range(&self, request: mvcc::RangeRequest) -> Result<mvcc::RangeReply, RpcError> {
+        self.range_as(request, StateMachine::range_if_short, View::range)
+            .await
+    }
+
+    /// Reads a range in some form: at once if that is short, or from a view.
+    pub(crate) async fn range_as<T: Send + 'static>(
+        &self,
+        request: mvcc::RangeRequest,
+        if_short: impl Fn(&StateMachine, &mvcc::RangeRequest) -> Result<Option<T>, Error>,
+        from_view: impl FnOnce(&View, &mvcc::RangeRequest) -> Result<T, Error> + Send + 'static,
+    ) -> Result<T, RpcError> {
         check::check_range(&request)?;
         self.shared.metrics.applies.ranges.inc();
         let may = |machine: &StateMachine, who: &Identity| {
@@ -87,13 +98,15 @@ impl Handle {
         self.check_learner(request.serializable)?;
         let began = self.shared.now();
         let read = |machine: &mut StateMachine| {
-            answer_or_view(machine, began, |machine| machine.range_if_short(&request))
+            answer_or_view(machine, began, |machine| if_short(machine, &request))
         };
         let answer = match request.serializable {
             true => self.read(may, read),
             false => self.read_linearizable(may, read).await,
         };
-        let reply = self.finish(answer, move |view| view.range(&request)).await;
+        let reply = self
+            .finish(answer, move |view| from_view(view, &request))
+            .await;
         self.took(metrics::apply::RANGE, reply.is_ok(), began);
         reply
     }

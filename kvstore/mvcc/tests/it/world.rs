@@ -274,6 +274,18 @@ impl World {
     #[track_caller]
     pub(crate) fn range(&self, r: &RangeRequest) {
         assert_eq!(self.machine.range(r), self.model.range(r), "{r:?}");
+        let mut is_short = true;
+        let visited = visited(|visit| {
+            let end = self.machine.range_each_if_short(r, visit)?;
+            is_short = end.is_some();
+            Ok(end.unwrap_or_default())
+        });
+        if is_short {
+            assert_eq!(visited, self.model.range(r), "{r:?}, visited");
+        } else {
+            let keys = self.model.at(self.model.revision).len();
+            assert!(keys > 500, "{keys} keys are too many");
+        }
     }
 
     /// Compares everything that can be asked.
@@ -313,6 +325,29 @@ impl World {
             ..RangeRequest::default()
         });
     }
+}
+
+/// Makes a reply of pairs that are visited where they lie.
+fn visited(
+    each: impl FnOnce(&mut dyn FnMut(Pair<'_>)) -> Result<RangeEnd, Error>,
+) -> Result<RangeReply, Error> {
+    let mut kvs = Vec::new();
+    let end = each(&mut |pair| {
+        kvs.push(KeyValue {
+            key: Bytes::copy_from_slice(pair.key),
+            create_revision: pair.create_revision,
+            mod_revision: pair.mod_revision,
+            version: pair.version,
+            value: Bytes::copy_from_slice(pair.value),
+            lease: pair.lease,
+        });
+    })?;
+    Ok(RangeReply {
+        revision: end.revision,
+        kvs,
+        count: end.count,
+        more: end.more,
+    })
 }
 
 impl Seen {
@@ -361,7 +396,10 @@ impl Seen {
             };
             match view.range(&r) {
                 Err(error) if self.expired && error == Error::Timeout => {}
-                got => assert_eq!(got, model.range(&r)),
+                got => {
+                    assert_eq!(got, model.range(&r));
+                    assert_eq!(visited(|visit| view.range_each(&r, visit)), got);
+                }
             }
         }
         match view.hash_kv(0) {

@@ -1,11 +1,11 @@
 //! Service KV.
 
 use futures::{StreamExt as _, stream::BoxStream};
-use mvcc::{RangeRequest, SortOrder, SortTarget};
+use mvcc::{RangeEnd, RangeRequest, SortOrder, SortTarget, StateMachine, View};
 use proto::etcdserverpb::{self as pb, kv_server::Kv};
 use tonic::{Request, Response, Status};
 
-use super::convert;
+use super::{convert, pairs::PairWriter};
 use crate::{
     handle::Handle,
     range_stream::{Chunk, RangeStream},
@@ -38,11 +38,15 @@ impl Kv for Handle {
     ) -> Result<Response<pb::RangeResponse>, Status> {
         let this = self.for_caller(&request);
         let request = convert::range(request.into_inner()).map_err(RpcError::from)?;
-        let reply = Handle::range(&this, request).await?;
-        let pairs = reply.kvs.len();
-        let header = self.header(reply.revision);
-        let make = move || convert::range_reply(reply, header);
-        self.shared.large_replies.reply(pairs, make).await
+        if request.range_end.is_empty() {
+            let reply = Handle::range(&this, request).await?;
+            let header = self.header(reply.revision);
+            let make = move || convert::range_reply(reply, header);
+            return self.shared.large_replies.reply(1, make).await;
+        }
+        let (pairs, end) = this.range_as(request, write_if_short, write_pairs).await?;
+        let encoded = pairs.finish(self.header(end.revision), end.count, end.more);
+        self.shared.large_replies.encoded(encoded).await
     }
 
     async fn put(
@@ -93,6 +97,21 @@ impl Kv for Handle {
             header: self.header(reply.revision),
         }))
     }
+}
+
+fn write_if_short(
+    machine: &StateMachine,
+    request: &RangeRequest,
+) -> Result<Option<(PairWriter, RangeEnd)>, mvcc::Error> {
+    let mut pairs = PairWriter::default();
+    let end = machine.range_each_if_short(request, |pair| pairs.push(pair))?;
+    Ok(end.map(|end| (pairs, end)))
+}
+
+fn write_pairs(view: &View, request: &RangeRequest) -> Result<(PairWriter, RangeEnd), mvcc::Error> {
+    let mut pairs = PairWriter::default();
+    let end = view.range_each(request, |pair| pairs.push(pair))?;
+    Ok((pairs, end))
 }
 
 /// Refuses what cannot be answered in key order as it is found (etcd: v3rpc/key.go,

@@ -10,6 +10,7 @@
 //! a while, so that it cannot keep the budget from others.
 
 use std::{
+    collections::VecDeque,
     pin::Pin,
     sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
     task::{Context, Poll},
@@ -49,7 +50,7 @@ const STALL_MAX: Duration = Duration::from_secs(30);
 
 /// Bytes handed to the connection at a time, so that others on it, and other
 /// connections, get their turn.
-const PIECE_BYTES: usize = 64 << 10;
+pub(super) const PIECE_BYTES: usize = 64 << 10;
 
 /// The most gRPC can announce (grpc-go: `MaxSendMsgSize`, which etcd sets to the
 /// largest).
@@ -89,25 +90,48 @@ impl LargeReplies {
         if bytes <= SMALL_BYTES {
             return Ok(Response::new(message));
         }
+        let share = self.share(bytes).await?;
+        let encoded = apart(move || framed(&message, bytes)).await?;
+        Ok(self.prepared(encoded, Some(share)))
+    }
+
+    /// Makes a reply of a message that is encoded.
+    pub(super) async fn encoded<T: Message + Default>(
+        &self,
+        encoded: Encoded,
+    ) -> Result<Response<T>, Status> {
+        let share = match encoded.bytes > SMALL_BYTES {
+            true => Some(self.share(encoded.bytes).await?),
+            false => None,
+        };
+        Ok(self.prepared(encoded, share))
+    }
+
+    fn prepared<T: Message + Default>(
+        &self,
+        encoded: Encoded,
+        share: Option<OwnedSemaphorePermit>,
+    ) -> Response<T> {
+        let is_large = share.is_some();
+        let held = Arc::new(Mutex::new(Some(Held {
+            pieces: encoded.pieces,
+            _share: share,
+        })));
+        if is_large {
+            tokio::spawn(cut_off_when_stalled(Arc::downgrade(&held), self.stall_max));
+        }
+        let mut response = Response::new(T::default());
+        response.extensions_mut().insert(Prepared(held));
+        response
+    }
+
+    /// Takes a part of the budget for a message, unless it is too large to be sent.
+    async fn share(&self, bytes: usize) -> Result<OwnedSemaphorePermit, Status> {
         if bytes > MESSAGE_BYTES_MAX {
             return Err(Status::resource_exhausted(format!(
                 "grpc: trying to send message larger than max ({bytes} vs. {MESSAGE_BYTES_MAX})"
             )));
         }
-        let share = self.share(bytes).await?;
-        let rest = apart(move || framed(&message, bytes)).await?;
-        let held = Arc::new(Mutex::new(Some(Held {
-            rest,
-            _share: share,
-        })));
-        tokio::spawn(cut_off_when_stalled(Arc::downgrade(&held), self.stall_max));
-        let mut response = Response::new(T::default());
-        response.extensions_mut().insert(Prepared(held));
-        Ok(response)
-    }
-
-    /// Takes a part of the budget.
-    async fn share(&self, bytes: usize) -> Result<OwnedSemaphorePermit, Status> {
         let too_many = || Status::from(RpcError::from(mvcc::Error::TooManyRequests));
         let units = bytes.min(HELD_BYTES_MAX).div_ceil(UNIT_BYTES);
         let units = u32::try_from(units).map_err(|_never| too_many())?;
@@ -136,20 +160,46 @@ fn measured<T: Message>(message: T) -> (T, usize) {
 }
 
 /// Encodes a message behind its prefix: not compressed, so many bytes.
-fn framed(message: &impl Message, bytes: usize) -> Bytes {
+fn framed(message: &impl Message, bytes: usize) -> Encoded {
     let mut out = Vec::with_capacity(PREFIX_BYTES + bytes);
     out.put_u8(0);
     // Not more than MESSAGE_BYTES_MAX.
     out.put_u32(bytes as u32);
     message.encode_raw(&mut out);
-    out.into()
+    let pieces = VecDeque::from([out.into()]);
+    Encoded { pieces, bytes }
+}
+
+/// A message that is encoded, behind its prefix.
+#[derive(Debug)]
+pub(super) struct Encoded {
+    /// Prefix and message, cut anywhere.
+    pub(super) pieces: VecDeque<Bytes>,
+    /// Bytes of the message.
+    pub(super) bytes: usize,
 }
 
 /// Is what is left to send, with its part of the budget.
 #[derive(Debug)]
 struct Held {
-    rest: Bytes,
-    _share: OwnedSemaphorePermit,
+    pieces: VecDeque<Bytes>,
+    _share: Option<OwnedSemaphorePermit>,
+}
+
+impl Held {
+    /// Takes what is handed to the connection next.
+    fn next(&mut self) -> Option<Bytes> {
+        let front = self.pieces.front_mut()?;
+        match front.len() > PIECE_BYTES {
+            true => Some(front.split_to(PIECE_BYTES)),
+            false => self.pieces.pop_front(),
+        }
+    }
+
+    /// Counts the bytes that are left.
+    fn left(&self) -> usize {
+        self.pieces.iter().map(Bytes::len).sum()
+    }
 }
 
 type Shared = Arc<Mutex<Option<Held>>>;
@@ -166,7 +216,7 @@ async fn cut_off_when_stalled(held: Weak<Mutex<Option<Held>>>, stall_max: Durati
         tokio::time::sleep(stall_max).await;
         let Some(held) = held.upgrade() else { return };
         let mut held = lock(&held);
-        let Some(left) = held.as_ref().map(|held| held.rest.len()) else {
+        let Some(left) = held.as_ref().map(Held::left) else {
             return;
         };
         if left == before {
@@ -209,12 +259,9 @@ impl HttpBody for Pieces {
         }
         let status = {
             let mut held = lock(&self.held);
-            match held.as_mut() {
-                Some(held) if !held.rest.is_empty() => {
-                    let piece = held.rest.len().min(PIECE_BYTES);
-                    return Poll::Ready(Some(Ok(Frame::data(held.rest.split_to(piece)))));
-                }
-                Some(_sent) => {
+            match held.as_mut().map(Held::next) {
+                Some(Some(piece)) => return Poll::Ready(Some(Ok(Frame::data(piece)))),
+                Some(None) => {
                     *held = None;
                     Status::new(tonic::Code::Ok, "")
                 }
