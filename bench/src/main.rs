@@ -41,6 +41,8 @@ enum Bench {
     Pause(pause::Args),
     /// Puts, reads, leases, watches and starts, next to a real etcd.
     Store(store::Args),
+    /// Where the server's CPU goes, by Linux's perf.
+    Profile(store::profile::Args),
     /// What a large store takes: memory, time to open, disk as keys change.
     Space(space::Args),
 }
@@ -67,6 +69,7 @@ async fn run(args: Args) -> anyhow::Result<()> {
         None => cluster::build()?,
     };
     let report = match args.command {
+        Bench::Profile(profile) => return store::profile::run(&keelson, &profile).await,
         Bench::Scale(scale) => scale::run(&keelson, &scale).await?,
         Bench::Pause(pause) => pause::run(&keelson, &pause).await?,
         Bench::Store(store) => store::run(&keelson, &store).await?,

@@ -139,6 +139,22 @@ async fn fill(target: &Target, args: &Args) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Compacts a store while puts arrive; returns how long they waited.
+pub(crate) async fn compacting(target: &Target) -> anyhow::Result<Histogram<u64>> {
+    let args = Args {
+        peer: None,
+        clients: 10,
+        rate: 1_000,
+        keys: 100_000,
+        revisions: 0,
+        value: 100,
+        // A second at least, so that a quick one has a percentile too.
+        seconds: 1,
+    };
+    let latencies = case(target, &args, Job::Compact).await?;
+    latencies.context("a store that cannot compact")
+}
+
 /// Puts while a job runs; `None` if the target does not know the job.
 async fn case(target: &Target, args: &Args, job: Job) -> anyhow::Result<Option<Histogram<u64>>> {
     let (end, ended) = tokio::sync::watch::channel(false);

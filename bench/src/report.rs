@@ -205,6 +205,11 @@ fn millis(us: u64) -> String {
     format!("{}.{:02}", us / 1000, us % 1000 / 10)
 }
 
+/// Writes a line to standard output.
+pub(crate) fn say(line: &str) -> anyhow::Result<()> {
+    Ok(writeln!(std::io::stdout().lock(), "{line}")?)
+}
+
 /// Writes a line to standard error; there is nobody to tell if that fails.
 pub(crate) fn say_error(line: &str) {
     drop(writeln!(std::io::stderr(), "{line}"));

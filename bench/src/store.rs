@@ -12,6 +12,7 @@ mod kv;
 mod lease;
 mod mix;
 mod once;
+pub(crate) mod profile;
 mod watch;
 
 use std::path::{Path, PathBuf};
@@ -126,7 +127,13 @@ async fn compare(
                 Kind::Load(run) => run(store, plan).await,
                 Kind::Once(once) => once.round(store).await,
             };
-            let one = one.with_context(|| format!("{}, {name}", case.name))?;
+            let one = match one {
+                Err(error) if is_unknown(&error) => {
+                    say_error(&format!("{}: {name} does not know it", case.name));
+                    continue;
+                }
+                one => one.with_context(|| format!("{}, {name}", case.name))?,
+            };
             say_error(&format!(
                 "{}, round {}, {name}: {:.0} op/s, {} µs of CPU each",
                 case.name,
@@ -140,6 +147,7 @@ async fn compare(
     let runs: Vec<Run> = stores
         .iter()
         .zip(&rounds)
+        .filter(|(_, rounds)| !rounds.is_empty())
         .map(|(store, rounds)| sum_up(case.name, &store.name, rounds))
         .collect::<anyhow::Result<_>>()?;
     if let [ours, theirs] = &runs[..] {
@@ -147,6 +155,12 @@ async fn compare(
     }
     report.runs.extend(runs);
     Ok(())
+}
+
+/// Says whether a store answered that it has no such method.
+fn is_unknown(error: &anyhow::Error) -> bool {
+    let status = error.downcast_ref::<tonic::Status>();
+    status.is_some_and(|status| status.code() == tonic::Code::Unimplemented)
 }
 
 /// Takes the middle of some figures.

@@ -188,7 +188,8 @@ impl Target {
         (self.leader + 1) % self.members.len()
     }
 
-    fn pids(&self) -> impl Iterator<Item = u32> {
+    /// Returns the processes that run.
+    pub(crate) fn pids(&self) -> impl Iterator<Item = u32> {
         let running = self.members.iter().filter_map(|m| m.child.as_ref());
         running.filter_map(Child::id)
     }

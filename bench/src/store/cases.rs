@@ -127,6 +127,11 @@ pub(super) const CASES: &[Listed] = &[
         &[AtMost(CpuPerOp, 0.25)],
     ),
     load(
+        "stream of 10,000 keys",
+        |t, p| kv::streams(t, p, (1, 1)),
+        &[],
+    ),
+    load(
         "page of 500 of 10,000, 8 clients",
         |t, p| kv::reads(t, p, (8, 4), Read::Page),
         &[AtMost(CpuPerOp, 0.15)],
@@ -187,6 +192,11 @@ pub(super) const CASES: &[Listed] = &[
         &[AtMost(P50, 0.5), AtMost(Rss, 0.7)],
     ),
     once("backup of 1,000,000 keys", Once::Snapshot, &[]),
+    once(
+        "put, 1000/s while 900,000 revisions are compacted",
+        Once::Compact,
+        &[AtMost(P99, 0.5)],
+    ),
     cluster(
         "three members, put, 100 clients, 10 conns",
         |t, p| kv::puts(t, p, (100, 10)),

@@ -148,6 +148,27 @@ pub(super) fn reads(target: &Target, plan: Plan, shape: (usize, usize), what: Re
     })
 }
 
+/// Reads all keys by RangeStream, which etcd knows since 3.7.
+pub(super) fn streams(target: &Target, plan: Plan, shape: (usize, usize)) -> Case<'_> {
+    Box::pin(async move {
+        let clients = clients(target, shape, |_, client| {
+            Box::new(move || {
+                let mut client = client.clone();
+                Box::pin(async move {
+                    let chunks = client.range_stream(range(Read::List, 0)).await?;
+                    let (mut chunks, mut got) = (chunks.into_inner(), 0);
+                    while let Some(chunk) = chunks.message().await? {
+                        got += chunk.range_response.map_or(0, |part| part.kvs.len());
+                    }
+                    ensure!(got == KEYS as usize, "{got} keys instead of {KEYS}");
+                    Ok(1)
+                })
+            })
+        });
+        closed_loop(target, plan, clients.await?).await
+    })
+}
+
 fn range(what: Read, nth: u64) -> pb::RangeRequest {
     let all = || pb::RangeRequest {
         key: PREFIX.into(),

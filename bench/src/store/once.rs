@@ -1,5 +1,5 @@
 //! What is measured once a round on a store of its own: coming up empty, coming up
-//! with much, a backup, and a follower that was away.
+//! with much, a backup, a compaction, and a follower that was away.
 
 use std::time::Instant;
 
@@ -10,13 +10,17 @@ use proto::etcdserverpb::maintenance_client::MaintenanceClient;
 
 use super::drive::Measured;
 use super::kv::fill;
-use crate::target::Target;
+use crate::{pause, target::Target};
 
 /// Keys of the store that is opened again.
 const MANY_KEYS: u64 = 1_000_000;
 
 /// Keys written while the follower is away: more than the log is kept for.
 const MISSED_KEYS: u64 = 100_000;
+
+/// Keys that are overwritten, and how often, before a compaction: 900,000 revisions.
+const COMPACTED_KEYS: u64 = 100_000;
+const OVERWRITES: usize = 9;
 
 /// What a round of a case of this kind is.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -27,6 +31,8 @@ pub(super) enum Once {
     Open,
     /// A backup of a million keys.
     Snapshot,
+    /// A compaction of 900,000 revisions while others put.
+    Compact,
     /// A follower that missed much, until it has everything.
     CatchUp,
 }
@@ -35,7 +41,7 @@ impl Once {
     pub(super) const fn members(self) -> usize {
         match self {
             Self::CatchUp => 3,
-            Self::Start | Self::Open | Self::Snapshot => 1,
+            Self::Start | Self::Open | Self::Snapshot | Self::Compact => 1,
         }
     }
 
@@ -51,7 +57,7 @@ impl Once {
                 }
                 Ok(())
             }
-            Self::CatchUp => target.start().await,
+            Self::Compact | Self::CatchUp => target.start().await,
         }
     }
 
@@ -74,6 +80,19 @@ impl Once {
                 let bytes = snapshot(target).await?;
                 ensure!(bytes > MANY_KEYS * 300, "a backup of {bytes} bytes");
                 taken(target, began, cpu)
+            }
+            Self::Compact => {
+                for _ in 0..OVERWRITES {
+                    fill(target, COMPACTED_KEYS).await?;
+                }
+                let (began, cpu) = (Instant::now(), target.cpu_us()?);
+                target.forget_peak()?;
+                let latencies = pause::compacting(target).await?;
+                Ok(Measured {
+                    ops: latencies.len(),
+                    latencies,
+                    ..taken(target, began, cpu)?
+                })
             }
             Self::CatchUp => {
                 let away = target.follower();
