@@ -1,15 +1,17 @@
-//! What the fuzz targets drive: from a request's bytes to the command it asks for,
-//! as the edge goes but without a server; and [`Door`], the edge itself without a
-//! socket. Not part of what the crate offers.
+//! What the fuzz targets drive, and benches: from a request's bytes to the command it
+//! asks for, as the edge goes but without a server; from a watch reply to its bytes;
+//! and [`Door`], the edge itself without a socket. Not part of what the crate offers.
 
 mod door;
 
-use bytes::Bytes;
-use mvcc::{Command, CompactRequest, Error, LeaseGrantRequest, LeaseRevokeRequest, check};
+use bytes::{BufMut, Bytes};
+use mvcc::{
+    Command, CompactRequest, Error, LeaseGrantRequest, LeaseRevokeRequest, check, watch::WatchReply,
+};
 use prost::Message;
 use proto::etcdserverpb as pb;
 
-use crate::grpc::convert;
+use crate::grpc::{convert, watch_codec::WatchMessage};
 
 pub use self::door::{Door, DoorError, Hangs};
 pub use crate::gateway::read_twice as json_twice;
@@ -33,6 +35,17 @@ pub fn take(method: Method, bytes: &[u8], max_txn_ops: usize) -> Taken {
         Ok(taken) => taken,
         Err(Failure::Decode) => Taken::Undecodable,
         Err(Failure::Refuse(error)) => Taken::Refused(error),
+    }
+}
+
+/// Writes what a watcher is sent, in one message.
+pub fn watch_bytes(reply: WatchReply, out: &mut impl BufMut) {
+    let header = pb::ResponseHeader {
+        revision: reply.revision,
+        ..pb::ResponseHeader::default()
+    };
+    for message in WatchMessage::of_reply(reply, header, usize::MAX) {
+        message.write(out);
     }
 }
 

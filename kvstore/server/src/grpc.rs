@@ -18,7 +18,7 @@ mod maintenance;
 mod pairs;
 mod queue;
 mod watch;
-mod watch_codec;
+pub(crate) mod watch_codec;
 
 use proto::etcdserverpb::{
     ResponseHeader, auth_server::AuthServer, cluster_server::ClusterServer, kv_server::KvServer,

@@ -7,7 +7,7 @@
 
 use std::{ops::Range, sync::Arc};
 
-use bytes::{BufMut as _, Bytes, BytesMut};
+use bytes::{BufMut, Bytes, BytesMut};
 use mvcc::{Event, EventKind, watch::WatchReply};
 use prost::{Message as _, encoding};
 use proto::{
@@ -27,7 +27,7 @@ const EVENTS_FIELD: u32 = 11;
 
 /// One message of a watch stream: its small fields, and its share of a reply's events.
 #[derive(Debug)]
-pub(super) struct WatchMessage {
+pub(crate) struct WatchMessage {
     rest: WatchResponse,
     prev_kv: bool,
     events: Arc<Vec<Arc<Event>>>,
@@ -37,7 +37,7 @@ pub(super) struct WatchMessage {
 impl WatchMessage {
     /// Makes the messages of a reply: one, unless the client allowed fragments and
     /// it is larger than `limit` bytes.
-    pub(super) fn of_reply(reply: WatchReply, header: ResponseHeader, limit: usize) -> Vec<Self> {
+    pub(crate) fn of_reply(reply: WatchReply, header: ResponseHeader, limit: usize) -> Vec<Self> {
         let rest = WatchResponse {
             header: Some(header),
             watch_id: reply.watch_id,
@@ -65,6 +65,16 @@ impl WatchMessage {
             share,
         };
         shares.into_iter().enumerate().map(message).collect()
+    }
+
+    /// Appends its bytes.
+    pub(crate) fn write(&self, out: &mut impl BufMut) {
+        self.rest.encode_raw(out);
+        for event in self.events() {
+            encoding::encode_key(EVENTS_FIELD, encoding::WireType::LengthDelimited, out);
+            encoding::encode_varint(event.len() as u64, out);
+            out.put_slice(event);
+        }
     }
 
     fn events(&self) -> impl Iterator<Item = &Bytes> {
@@ -161,12 +171,7 @@ impl Encoder for WatchEncoder {
     fn encode(&mut self, message: WatchMessage, out: &mut EncodeBuf<'_>) -> Result<(), Status> {
         let events: usize = message.events().map(|event| event.len() + 8).sum();
         out.reserve(message.rest.encoded_len() + events);
-        message.rest.encode_raw(out);
-        for event in message.events() {
-            encoding::encode_key(EVENTS_FIELD, encoding::WireType::LengthDelimited, out);
-            encoding::encode_varint(event.len() as u64, out);
-            out.put_slice(event);
-        }
+        message.write(out);
         Ok(())
     }
 }
@@ -201,12 +206,7 @@ mod tests {
     fn bytes(message: WatchMessage) -> WatchResponse {
         // What the encoder writes, without tonic's frame around it.
         let mut out = BytesMut::new();
-        message.rest.encode_raw(&mut out);
-        for event in message.events() {
-            encoding::encode_key(EVENTS_FIELD, encoding::WireType::LengthDelimited, &mut out);
-            encoding::encode_varint(event.len() as u64, &mut out);
-            out.put_slice(event);
-        }
+        message.write(&mut out);
         WatchResponse::decode(out.freeze()).unwrap()
     }
 
