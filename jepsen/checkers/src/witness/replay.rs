@@ -1,10 +1,10 @@
 //! Runs the log through the model: every revision gets the one write that made it,
 //! every answer must be the model's.
 
+mod choices;
 mod claims;
-mod doubts;
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 
 use crate::{
     history::{Body, Event, History, LeaseId, Op, Outcome, Refusal, Reply, Request, Time},
@@ -14,8 +14,8 @@ use crate::{
 };
 
 use super::place::{Role, reads_past, role, shows};
+use choices::Choices;
 use claims::Claims;
-use doubts::Ending;
 
 /// Is the outcome of a replay.
 pub(super) struct Replay<'a> {
@@ -29,10 +29,8 @@ pub(super) struct Replay<'a> {
     pub(super) made: Vec<i64>,
     pub(super) anomalies: Anomalies,
     pub(super) unknown: Option<String>,
-    /// Which operations were chosen where the end of a lease would do as well.
-    guesses: Vec<(usize, LeaseId)>,
-    /// Leases believed to have ended where a delete would do as well.
-    endings: BTreeMap<LeaseId, Ending>,
+    /// What is believed of revisions with several explanations.
+    choices: Choices,
     /// Whether a choice among several that may have made a revision was a guess.
     ambiguous: bool,
 }
@@ -54,8 +52,7 @@ impl<'a> Replay<'a> {
             made: vec![0; history.ops.len()],
             anomalies: Anomalies::default(),
             unknown: None,
-            guesses: Vec::new(),
-            endings: BTreeMap::new(),
+            choices: Choices::default(),
             ambiguous: false,
         };
         replay.writes_in_the_log();
@@ -233,10 +230,7 @@ impl<'a> Replay<'a> {
         self.lend_leases(&entry.events);
         let history = self.history;
         let ended = self.ended_lease(&entry.events);
-        let known = usize::try_from(revision)
-            .ok()
-            .and_then(|at| self.known.get(at));
-        let known = known.copied().unwrap_or(Time::MAX).min(entry.seen);
+        let known = self.known(revision).min(entry.seen);
         let in_time = |at: usize| history.ops[at].call <= known;
         let candidates = self
             .claims
@@ -260,13 +254,13 @@ impl<'a> Replay<'a> {
             }
         }
         if let Some(at) = self.choose(&found, ended) {
-            self.guesses.extend(ended.map(|lease| (at, lease)));
-            self.note_ending(revision, at, &found);
+            self.believe(revision, Some(at), found, ended);
             let _done = self.store.apply(&history.ops[at].request);
             self.made[at] = revision;
         } else if let Some(lease) = ended {
             // Time ended it, or a revocation of which nobody heard.
-            self.note_lapse(revision, lease, &entry.events);
+            let others = self.elsewhere(&entry.events);
+            self.believe(revision, None, others, ended);
             let _gone = self.store.apply(&Request::Revoke { id: lease });
         } else if let Some(at) = self.think_again(&entry.events) {
             let _done = self.store.apply(&history.ops[at].request);
@@ -288,13 +282,26 @@ impl<'a> Replay<'a> {
         same(&applied.events, events)
     }
 
+    /// Finds somebody who would make a revision, and what he is believed to have made
+    /// has another explanation.
+    fn think_again(&mut self, events: &[Event]) -> Option<usize> {
+        let mut tried = BTreeSet::new();
+        let others = self.elsewhere(events);
+        others
+            .into_iter()
+            .find(|at| tried.insert(*at) && self.release(*at, &mut tried))
+    }
+
     /// Chooses among those who may have made a revision. Deletes of one key are alike,
-    /// and the first asked is right. What has a condition may not get another chance,
+    /// and the first asked is right. One of many keys may not fit later. What has a condition may not get another chance,
     /// and goes first; yet where anything but plain deletes competes, the choice may
     /// turn out to be wrong, and no revision is called a phantom for it later.
     fn choose(&mut self, found: &[usize], ended: Option<LeaseId>) -> Option<usize> {
         let ops = &self.history.ops;
-        let plain = |at: &usize| matches!(ops[*at].request, Request::Delete(_) | Request::Put(_));
+        let plain = |at: &usize| match &ops[*at].request {
+            Request::Delete(delete) => delete.end.is_empty(),
+            request => matches!(request, Request::Put(_)),
+        };
         if found.len() + usize::from(ended.is_some()) > 1
             && (ended.is_some() || !found.iter().all(plain))
         {
