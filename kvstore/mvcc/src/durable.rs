@@ -23,6 +23,11 @@ use crate::wire::{Reader, WireError, put_i64, put_u64, seal, unseal};
 const STATE_VERSION: u8 = 1;
 pub(crate) const STATE_KEY: &[u8] = b"s";
 
+/// What a row beside the values counts as, whatever is in it: about what the tree
+/// needs to take it in, which copies the rows around it, and keeps the copies until a
+/// batch is whole.
+const ROW_BYTES: usize = 1_024;
+
 /// Is a change beside the values, waiting for its batch.
 #[derive(Debug)]
 pub(crate) enum Delta {
@@ -96,6 +101,10 @@ impl StateMachine {
         }
         let (mut position, next) = self.values.cut(bytes_max);
         let mut index = next.map_or(self.applied_index, |next| next - 1);
+        if let Some(last) = self.last_of_rows(bytes_max / ROW_BYTES).filter(|last| *last < index) {
+            index = last;
+            position = self.values.cut_at_index(index);
+        }
         if self.values.leaves_out(staged) && index < self.compaction.index {
             index = self.compaction.index;
             position = self.values.cut_at_index(index);
@@ -133,6 +142,14 @@ impl StateMachine {
             rows,
             after,
         })
+    }
+
+    /// Returns the last entry of a batch that is to have so many rows beside values, if
+    /// there are more; an entry is never split.
+    fn last_of_rows(&self, rows_max: usize) -> Option<u64> {
+        let (too_many, _) = self.pending.get(rows_max.max(1))?;
+        let (first, _) = self.pending.front()?;
+        Some((too_many - 1).max(*first))
     }
 
     /// Returns the term of an entry applied since the last batch reported done.
@@ -202,7 +219,7 @@ impl StateMachine {
             true => 0,
             false => self.values.staged_bytes(),
         };
-        self.values.unwritten_bytes() + staged
+        self.values.unwritten_bytes() + staged + self.pending.len() * ROW_BYTES
     }
 
     /// Reports whether rows that compaction replaced or emptied wait for a
