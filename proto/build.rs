@@ -27,6 +27,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     for files in [files, peer] {
         tonic_prost_build::configure()
             .bytes(".")
+            .codec_path("crate::codec::SmallCodec")
             // What holds a password or a token has a `Debug` that does not: `secret.rs`.
             .skip_debug([
                 "etcdserverpb.AuthenticateRequest",

@@ -2,7 +2,7 @@
 //! members say to each other.
 //!
 //! This leaf crate holds generated code only, but for how messages with a secret in
-//! them are printed. The `.proto` text under `proto/` is our own with etcd's public
+//! them are printed, and how large the buffers of a call are. The `.proto` text under `proto/` is our own with etcd's public
 //! names and field numbers; `build.rs` turns it into prost messages and tonic clients
 //! and servers. Everything `bytes` is a [`bytes::Bytes`], which on the receiving side
 //! is a slice of the receive buffer: copy it before keeping it for long.
@@ -10,6 +10,7 @@
 //! Deliberately absent: conversions to and from the store's own types. They
 //! live at the edge that needs them (`kvserver`, `apiserver`).
 
+pub mod codec;
 mod secret;
 
 /// What clients may call as a `FileDescriptorSet`, for who translates messages by their

@@ -157,7 +157,7 @@ impl Codec for WatchCodec {
     }
 
     fn decoder(&mut self) -> ProstDecoder<WatchRequest> {
-        ProstCodec::<WatchResponse, WatchRequest>::raw_decoder(BufferSettings::default())
+        ProstCodec::<WatchResponse, WatchRequest>::raw_decoder(proto::codec::buffers())
     }
 }
 
@@ -167,6 +167,10 @@ pub(super) struct WatchEncoder;
 impl Encoder for WatchEncoder {
     type Item = WatchMessage;
     type Error = Status;
+
+    fn buffer_settings(&self) -> BufferSettings {
+        proto::codec::buffers()
+    }
 
     fn encode(&mut self, message: WatchMessage, out: &mut EncodeBuf<'_>) -> Result<(), Status> {
         let events: usize = message.events().map(|event| event.len() + 8).sum();
