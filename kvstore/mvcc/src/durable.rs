@@ -101,7 +101,10 @@ impl StateMachine {
         }
         let (mut position, next) = self.values.cut(bytes_max);
         let mut index = next.map_or(self.applied_index, |next| next - 1);
-        if let Some(last) = self.last_of_rows(bytes_max / ROW_BYTES).filter(|last| *last < index) {
+        if let Some(last) = self
+            .last_of_rows(bytes_max / ROW_BYTES)
+            .filter(|last| *last < index)
+        {
             index = last;
             position = self.values.cut_at_index(index);
         }
