@@ -98,27 +98,36 @@ pub struct Replayed {
 struct Segment {
     name: SegmentName,
     size: u64,
-    begins: Begins,
+    reach: Reach,
 }
 
-/// How the entries of a segment follow what is before it.
+impl Segment {
+    /// Reports whether an entry in it replaces one up to this index: then what was
+    /// written before must stay as long as something from before is needed at all.
+    fn replaces(&self, index: u64) -> bool {
+        self.reach.lowest.is_some_and(|lowest| lowest <= index)
+    }
+}
+
+/// How far back the entries of a segment go.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Begins {
-    /// They go on right behind the index that its head names, or there are none yet.
-    #[default]
-    Behind,
-    /// The first of them replaces some from before: the head names what is void, and
-    /// the segment before must stay.
-    Over,
-    /// The log begins anew in it.
-    Anew,
+struct Reach {
+    /// The lowest index of an entry in it, unless the log begins anew before that.
+    lowest: Option<u64>,
+    /// Whether the log begins anew in it: nothing before counts.
+    anew: bool,
 }
 
-impl Begins {
-    /// Takes in an entry of a segment with this name.
-    fn note(&mut self, name: &SegmentName, index: u64) {
-        if *self == Self::Behind && index <= name.last_index {
-            *self = Self::Over;
+impl Reach {
+    const ANEW: Self = Self {
+        lowest: None,
+        anew: true,
+    };
+
+    /// Takes in an entry of the segment.
+    fn note(&mut self, index: u64) {
+        if !self.anew {
+            self.lowest = Some(self.lowest.map_or(index, |lowest| lowest.min(index)));
         }
     }
 }
@@ -168,7 +177,7 @@ impl Wal {
             segments.push(Segment {
                 name: name.clone(),
                 size,
-                begins: replay.begins,
+                reach: replay.reach,
             });
             file = Some(opened);
         }
@@ -257,7 +266,7 @@ impl Wal {
                 encode_entry(entry, out)
             });
             if let Some(segment) = self.segments.last_mut() {
-                segment.begins.note(&segment.name, entry.index);
+                segment.reach.note(entry.index);
             }
             self.last_index = entry.index;
             self.last_term = entry.term;
@@ -328,11 +337,19 @@ impl Wal {
         let mut count = later
             .take_while(|next| next.name.last_index <= covered)
             .count();
-        // The oldest segment must be one that can be read without those before.
-        while count > 0 && self.segments[count].begins == Begins::Over {
+        while count > 0 && !self.may_be_oldest(count) {
             count -= 1;
         }
         self.remove_older(count)
+    }
+
+    /// Reports whether the log can be read from a segment on: neither that one nor a
+    /// later one replaces what was before it.
+    fn may_be_oldest(&self, at: usize) -> bool {
+        let behind = self.segments[at].name.last_index;
+        !self.segments[at..]
+            .iter()
+            .any(|segment| segment.replaces(behind))
     }
 
     /// Removes the oldest segments; returns how many.
@@ -470,7 +487,7 @@ impl Wal {
         self.segments.push(Segment {
             name,
             size: spare.size,
-            begins: Begins::Behind,
+            reach: Reach::default(),
         });
         Ok(())
     }

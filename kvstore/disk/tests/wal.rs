@@ -533,6 +533,38 @@ fn a_segment_that_begins_over_an_entry_keeps_the_one_before() {
 }
 
 #[test]
+fn what_is_replaced_far_back_keeps_the_segments_up_to_there() {
+    let disk = SimDisk::new();
+    let (mut wal, _) = open(&disk, 4096).unwrap();
+    let old: Vec<_> = (1..=40).map(|index| entry(index, 1, 300)).collect();
+    let new: Vec<_> = (5..=90).map(|index| entry(index, 2, 300)).collect();
+    wal.append(Some(&state(1, 4)), &old).unwrap();
+    wal.append(Some(&state(2, 4)), &new[..10]).unwrap();
+    wal.append(Some(&state(2, 4)), &new[10..]).unwrap();
+    wal.flush(true).unwrap();
+    let mut before = wal.segment_count();
+    for covered in 4..=90 {
+        wal.release(covered).unwrap();
+        let (_, replayed) = open(&disk.fork(), 4096).unwrap();
+        let recovered = replayed.recovered;
+        assert!(recovered.base_index <= covered);
+        assert_eq!(recovered.last_index(), 90, "covered {covered}");
+        let after = recovered
+            .entries
+            .iter()
+            .filter(|entry| entry.index > covered);
+        assert!(
+            after
+                .clone()
+                .all(|entry| entry.term == 2 || entry.index < 5)
+        );
+        assert_eq!(after.count() as u64, 90 - covered);
+        before = before.min(wal.segment_count());
+    }
+    assert_eq!(before, 1, "and they go when nothing from before is needed");
+}
+
+#[test]
 fn a_log_that_begins_anew_where_an_entry_was_overwritten_opens() {
     let disk = SimDisk::new();
     let (mut wal, last) = overwritten_at_a_boundary(&disk);

@@ -6,7 +6,7 @@ use bytes::{Buf, BufMut, Bytes};
 use member::{HardState, LogEntry, Recovered, decode_entry, decode_hard_state, encode_hard_state};
 
 use super::{
-    Begins, Dropped, Identity,
+    Dropped, Identity, Reach,
     record::{self, Found, Kind, Verdict},
 };
 use crate::{
@@ -183,8 +183,8 @@ pub(super) struct Replay {
     hard_state_at: usize,
     identity: Option<Identity>,
     started: bool,
-    /// How the entries of the last segment begin.
-    pub(super) begins: Begins,
+    /// How far back the entries of the last segment go.
+    pub(super) reach: Reach,
 }
 
 impl Replay {
@@ -209,7 +209,7 @@ impl Replay {
         let number = low_half(name.number);
         self.identity = Some(identity);
         self.hard_state_at = 0;
-        self.begins = Begins::Behind;
+        self.reach = Reach::default();
         let mut at = 0;
         loop {
             match record::read(&bytes, at, self.chain, number) {
@@ -261,7 +261,7 @@ impl Replay {
                 let payload = Bytes::copy_from_slice(&payload);
                 let entry =
                     decode_entry(payload).map_err(|error| corrupt(path, at, error.to_string()))?;
-                self.begins.note(name, entry.index);
+                self.reach.note(entry.index);
                 self.entry(entry)
                     .map_err(|reason| corrupt(path, at, reason))
             }
@@ -283,7 +283,7 @@ impl Replay {
                     entries: Vec::new(),
                 };
                 self.hard_state_at = at;
-                self.begins = Begins::Anew;
+                self.reach = Reach::ANEW;
                 Ok(())
             }
         }

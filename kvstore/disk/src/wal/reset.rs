@@ -5,7 +5,7 @@ use std::{path::Path, sync::Arc};
 use bytes::BufMut;
 use member::{HardState, Recovered, encode_hard_state};
 
-use super::{Begins, Options, Replayed, Wal, record::Kind};
+use super::{Options, Reach, Replayed, Wal, record::Kind};
 use crate::{error::DiskError, file::Disk, rows_home::RowsHome};
 
 /// The entry that rows are the state after, and behind which a log begins.
@@ -87,15 +87,14 @@ impl Wal {
             commit: base.index,
             ..state
         };
-        let begins = |log: &Self| log.segments.last().map(|segment| segment.begins);
-        if begins(self) == Some(Begins::Over) {
+        if !self.may_be_oldest(self.segments.len() - 1) {
             // Those before go below, and it could not be read without them.
             self.flush(true)?;
             self.next_segment(64)?;
         }
         self.make_room(64)?;
         if let Some(segment) = self.segments.last_mut() {
-            segment.begins = Begins::Anew;
+            segment.reach = Reach::ANEW;
         }
         // One record, so that a torn write leaves the old log or the new one.
         self.writer.record(&mut self.buffer, Kind::Base, |out| {
