@@ -10,6 +10,7 @@ mod serve;
 mod tests;
 mod tree;
 
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -78,8 +79,14 @@ impl FaultFs {
             taken.map_err(|e| e.to_string())
         })?;
         if let Some(session) = self.session.take() {
-            // It ends by itself, since there is nothing left to serve.
-            session.join().map_err(Error::io("a FUSE session"))?;
+            // It ends by itself, since there is nothing left to serve. Caught within a
+            // read, it hears that the connection was aborted: by this.
+            match session.join() {
+                Err(error) if error.kind() != ErrorKind::ConnectionAborted => {
+                    return Err(Error::io("a FUSE session")(error));
+                }
+                _ => {}
+            }
         }
         Ok(())
     }

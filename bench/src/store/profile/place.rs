@@ -118,10 +118,13 @@ fn crates(symbol: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// Names a function for a table: without its parameters and where it ends.
+/// Names a function for a table, without its hash.
 pub(super) fn name(frame: &Frame<'_>) -> String {
     const LENGTH_MAX: usize = 72;
-    let symbol = frame.symbol.split("::h").next().unwrap_or(frame.symbol);
+    let without_hash = frame.symbol.rsplit_once("::h").filter(|(_, hash)| {
+        hash.len() == 16 && hash.bytes().all(|digit| digit.is_ascii_hexdigit())
+    });
+    let symbol = without_hash.map_or(frame.symbol, |(symbol, _)| symbol);
     let symbol = symbol.replace(['|', '`'], " ");
     symbol.chars().take(LENGTH_MAX).collect()
 }
@@ -159,6 +162,18 @@ mod tests {
                 "{symbol}"
             );
         }
+    }
+
+    #[test]
+    fn a_name_loses_its_hash_and_nothing_else() {
+        let named = |symbol| {
+            name(&Frame {
+                symbol,
+                kernel: false,
+            })
+        };
+        assert_eq!(named("kvserver::handle::put"), "kvserver::handle::put");
+        assert_eq!(named("a::b::h0123456789abcdef"), "a::b");
     }
 
     #[test]
