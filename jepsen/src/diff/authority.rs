@@ -7,7 +7,7 @@
 
 use bytes::Bytes;
 use prost_reflect::DynamicMessage;
-use proto::etcdserverpb as pb;
+use proto::{etcdserverpb as pb, v3electionpb::CampaignRequest, v3lockpb::LockRequest};
 
 use super::{
     answer::Refusal,
@@ -47,6 +47,8 @@ const RULES: &[(&str, Right, &Known)] = &[
     ("Brief", Right::Account, &known::GRANTS),
     ("Expire", Right::ReadLease, &known::GRANTS),
     ("Lease/LeaseKeepAlive", Right::WriteLease, &known::LEASES),
+    ("Lock/Lock", Right::WriteLease, &known::SESSIONS),
+    ("Election/Campaign", Right::WriteLease, &known::SESSIONS),
     (
         "Lease/LeaseTimeToLive",
         Right::ReadLease,
@@ -100,8 +102,12 @@ pub(crate) async fn explain(
         }
         Right::ReadLeases => probe.read_all(&probe.all_keys().await).await,
         Right::WriteLease => {
-            let ask: pb::LeaseKeepAliveRequest = wire::typed(request);
-            probe.write_all(&probe.keys(ask.id).await).await
+            let lease = match &*name {
+                "Lock/Lock" => wire::typed::<LockRequest>(request).lease,
+                "Election/Campaign" => wire::typed::<CampaignRequest>(request).lease,
+                _ => wire::typed::<pb::LeaseKeepAliveRequest>(request).id,
+            };
+            probe.write_all(&probe.keys(lease).await).await
         }
         Right::Nested => probe.each(&wire::typed(request)).await,
     };

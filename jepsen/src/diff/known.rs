@@ -122,6 +122,13 @@ pub(crate) const LEASES: Known = apart(
              checkLeaseRenew; CVE-2026-33413); before, to and by anyone",
     false,
 );
+pub(crate) const SESSIONS: Known = apart(
+    "locks under leases of others",
+    "who locks or campaigns keeps his lease alive first (concurrency/session.go, \
+             NewSession), which since 3.4.42, 3.5.28 and 3.6.9 takes the right to write its \
+             keys; before, anyone did",
+    true,
+);
 pub(crate) const LEASE_KEYS: Known = apart(
     "keys of leases of others",
     "since 3.4.26 and 3.5.9 the keys of a lease are told to who may read them, and since \
@@ -170,6 +177,7 @@ pub(crate) const KNOWN: &[Known] = &[
     COMPACTS,
     GRANTS,
     LEASES,
+    SESSIONS,
     LEASE_KEYS,
     MEMBERS,
     MAINTENANCE,
