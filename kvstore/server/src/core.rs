@@ -8,6 +8,7 @@
 mod apply;
 mod background;
 mod fanout;
+mod log;
 mod membership;
 mod pending;
 mod route;
@@ -37,7 +38,7 @@ pub(crate) use self::{
     membership::change_of,
     transfer::{Arrival, Sending},
 };
-use self::{fanout::Fanout, pending::Pending};
+use self::{fanout::Fanout, log::LogQueue, pending::Pending};
 use crate::{
     auth::SimpleTokens,
     config::Config,
@@ -136,7 +137,7 @@ pub(crate) struct Core {
     next_stream: StreamId,
     /// Those that are to be told of changes.
     fanout: Fanout,
-    log: mpsc::Sender<LogJob>,
+    log: LogQueue,
     rows_jobs: mpsc::Sender<RowsJob>,
     background: Background,
     /// The tokens given out.
@@ -190,7 +191,7 @@ impl Core {
             streams: HashMap::new(),
             next_stream: 0,
             fanout: Fanout::default(),
-            log: parts.log,
+            log: LogQueue::new(parts.log),
             rows_jobs: parts.rows_jobs,
             background: Background::new(config, parts.proposal_ids, parts.world),
             tokens: SimpleTokens::new(config.auth_token_ttl),
@@ -263,6 +264,7 @@ impl Core {
         self.pending.expire(now);
         self.send_again(now);
         self.remove_retired(now);
+        self.tick_log();
         self.tick_background(now);
         self.hand_over(now);
     }
@@ -453,11 +455,6 @@ impl Core {
                 signal.notify_one();
             }
         }
-    }
-
-    fn send_log(&self, job: LogJob) {
-        // The thread ends only with the process or after the core.
-        let _ended = self.log.send(job);
     }
 }
 

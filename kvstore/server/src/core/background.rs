@@ -21,7 +21,7 @@ use super::Core;
 use crate::{
     config::{AutoCompaction, Compaction, Config, WriteBehind},
     fatal::fatal,
-    threads::{LogJob, RowsJob},
+    threads::RowsJob,
     views::VIEW_AGE_MAX,
     world::World,
 };
@@ -185,7 +185,7 @@ impl Core {
     pub(super) fn written_back(&mut self, index: u64, now: Duration) {
         self.background.writeback_under_way = false;
         self.step(member::Input::Covered(index), now);
-        self.send_log(LogJob::Release(index));
+        self.release_log(index);
     }
 
     pub(super) fn begin_compaction(&mut self, _now: Duration) {

@@ -13,7 +13,7 @@ use std::{mem, path::PathBuf, sync::atomic::Ordering, time::Duration};
 
 use bytes::Bytes;
 use disk::{Base, RowsHome};
-use member::{Input, PeerMessage, Persist, SnapshotMeta};
+use member::{Input, PeerMessage, SnapshotMeta};
 use mvcc::{Replica, ReplicaImport, StateMachine};
 use tokio::sync::oneshot;
 
@@ -22,7 +22,7 @@ use crate::{
     config::Config,
     fatal::fatal,
     store::{for_raft, open_machine},
-    threads::{LogJob, RowsJob},
+    threads::RowsJob,
     views::VIEW_AGE_MAX,
 };
 
@@ -214,22 +214,6 @@ impl Core {
         self.show_machine();
         let streams = self.hub.restored(&self.machine);
         self.wake_streams(&streams);
-    }
-
-    /// Hands a write to the log's thread.
-    pub(super) fn persist(&self, persist: Persist) {
-        let job = match &persist.snapshot {
-            None => LogJob::Write(persist),
-            Some(meta) => LogJob::Install {
-                base: Base {
-                    index: meta.index,
-                    term: meta.term,
-                },
-                rows: self.rows_path.clone(),
-                persist,
-            },
-        };
-        self.send_log(job);
     }
 
     /// Removes rows that were replaced so long ago that no read can still use them.
