@@ -13,6 +13,10 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
+/// glibc's is left with holes by what outlives a request, and gives nothing back.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 /// A datacenter's operating system as one control system.
 #[derive(Parser)]
 #[command(version, about, propagate_version = true)]
