@@ -11,6 +11,7 @@
 
 mod clock;
 mod links;
+mod wire;
 
 use std::{
     collections::BTreeSet,
@@ -30,7 +31,7 @@ use mvcc::{
 };
 use tokio::sync::oneshot;
 
-pub use self::{clock::Clock, links::SimLinks};
+pub use self::{clock::Clock, links::SimLinks, wire::Wire};
 use crate::{
     auth::Caller,
     config::{Config, StartError},
@@ -385,6 +386,11 @@ impl Node {
             shared: Arc::clone(&self.shared),
             caller: Caller::Internal,
         }
+    }
+
+    /// Returns the way in for clients that come with bytes.
+    pub fn wire(&self) -> Wire {
+        Wire::new(self.handle())
     }
 
     /// Says whether the member has stopped because it was removed.
