@@ -265,8 +265,19 @@ impl Block {
 
     /// Finds the place of a revision.
     pub(crate) fn place(&self, rev: Rev) -> Option<usize> {
+        let is_at = |at: usize| at < self.count && self.rev(at) == rev;
+        // Where it is unless transactions wrote several keys or compaction took some.
+        let likely = usize::try_from(rev.main - self.first.main).ok()?;
+        if is_at(likely) {
+            return Some(likely);
+        }
         let at = self.lower_bound(rev);
-        (at < self.count && self.rev(at) == rev).then_some(at)
+        is_at(at).then_some(at)
+    }
+
+    /// Says whether it is the block that is described.
+    pub(crate) fn is(&self, info: &BlockInfo) -> bool {
+        self.count == info.count as usize && self.rev(self.count - 1) == info.last
     }
 
     /// Finds a revision.
@@ -289,10 +300,20 @@ impl Block {
 
     /// Looks at the record at a place.
     pub(crate) fn peek(&self, at: usize) -> Result<Peek<'_>, BackendError> {
-        let offset = be32(&self.data, HEADER + at * SLOT + 12) as usize;
-        let record = self.data.get(HEADER + self.count * SLOT + offset..);
-        let peek = record.map(parse_record);
-        peek.and_then(Result::ok).ok_or_else(|| self.corrupt())
+        parse_record(self.bytes_of(at)).map_err(|_short| self.corrupt())
+    }
+
+    /// Returns the bytes of the record at a place; none if its place is damaged.
+    pub(crate) fn bytes_of(&self, at: usize) -> &[u8] {
+        let offset = |at: usize| match at < self.count {
+            true => {
+                let offset = be32(&self.data, HEADER + at * SLOT + 12) as usize;
+                HEADER + self.count * SLOT + offset
+            }
+            false => self.data.len(),
+        };
+        let record = self.data.get(offset(at)..offset(at + 1));
+        record.unwrap_or_default()
     }
 
     fn corrupt(&self) -> BackendError {

@@ -31,6 +31,7 @@
 pub mod auth;
 pub mod backend;
 mod block;
+mod block_cache;
 pub mod check;
 pub mod codec;
 pub mod command;
@@ -46,6 +47,7 @@ mod key_index;
 mod lessor;
 pub mod machine;
 pub mod membership;
+mod opened;
 mod page;
 mod range;
 mod records;

@@ -20,10 +20,11 @@ use bytes::Bytes;
 
 use crate::backend::{Backend, BackendError};
 use crate::block::{BlockInfo, Builder, Record, row_key};
+use crate::block_cache::Keep;
 use crate::compaction::LOOK_BYTES;
 use crate::key_index::Rev;
 use crate::machine::Config;
-use crate::records::{Keep, Records};
+use crate::records::{Records, missing};
 use crate::tail::Tail;
 use crate::view::{STAGED_BYTES_MAX, STAGED_ROWS_MAX};
 
@@ -350,7 +351,9 @@ impl Values {
         let mut fresh = Vec::new();
         let mut left_out = Vec::new();
         for first in &run {
-            let block = self.records.load(*first, Keep::No)?;
+            let info = self.records.blocks.get(first);
+            let info = info.ok_or_else(|| missing(*first))?;
+            let block = self.records.load(*first, info, Keep::No)?;
             for at in 0..block.len() {
                 let record = block.record(at)?;
                 if alive(&record.key, block.rev(at)) {

@@ -17,7 +17,8 @@
 
 use std::{
     collections::BTreeMap,
-    fs, io,
+    fs::{self, File},
+    io,
     os::unix::fs::FileExt as _,
     path::{Path, PathBuf},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -25,6 +26,7 @@ use std::{
 
 use bytes::Bytes;
 use mvcc::backend::BackendError;
+use rustix::{buffer::spare_capacity, io::Errno};
 
 use crate::{
     error::DiskError,
@@ -102,7 +104,7 @@ impl Thrift {
 
 #[derive(Debug)]
 struct Segment {
-    file: Arc<fs::File>,
+    file: Arc<File>,
     path: PathBuf,
     bytes: u64,
     live: u64,
@@ -121,7 +123,7 @@ struct Index {
 #[derive(Debug)]
 struct Open {
     number: u64,
-    file: Arc<fs::File>,
+    file: Arc<File>,
     path: PathBuf,
     bytes: u64,
     unsynced: bool,
@@ -153,7 +155,7 @@ impl Heap {
             let Some(number) = segment_number(&name) else {
                 continue;
             };
-            let file = fs::File::open(&path).map_err(DiskError::io("open", &path))?;
+            let file = File::open(&path).map_err(DiskError::io("open", &path))?;
             let meta = file.metadata().map_err(DiskError::io("look at", &path))?;
             let segment = Segment {
                 file: Arc::new(file),
@@ -358,7 +360,7 @@ impl Heap {
 
 /// Is a row to read, apart from the lock.
 struct Found {
-    file: Arc<fs::File>,
+    file: Arc<File>,
     path: PathBuf,
     place: Place,
 }
@@ -366,8 +368,8 @@ struct Found {
 impl Found {
     fn read(&self, key: &[u8]) -> Result<Bytes, BackendError> {
         let place = self.place;
-        let mut row = vec![0; place.len as usize];
-        let read = self.file.read_exact_at(&mut row, place.offset);
+        let mut row = Vec::new();
+        let read = read_exact_at(&self.file, place.offset, place.len as usize, &mut row);
         let at = || format!("{} at byte {}", self.path.display(), place.offset);
         match read {
             Err(error) if error.kind() != io::ErrorKind::UnexpectedEof => {
@@ -381,6 +383,22 @@ impl Found {
         }
         Ok(row.into())
     }
+}
+
+/// Reads so many bytes of a file into an empty buffer, which need not be zeroed for it.
+fn read_exact_at(file: &File, from: u64, len: usize, into: &mut Vec<u8>) -> io::Result<()> {
+    into.reserve_exact(len);
+    while into.len() < len {
+        let offset = from + into.len() as u64;
+        match rustix::io::pread(file, spare_capacity(into), offset) {
+            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    // The buffer may have been made larger than was asked for.
+    into.truncate(len);
+    Ok(())
 }
 
 impl Open {
