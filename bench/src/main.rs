@@ -6,6 +6,7 @@
 //! ratios within one run.
 
 mod cluster;
+mod engine;
 mod pause;
 mod plot;
 mod report;
@@ -45,6 +46,11 @@ enum Bench {
     Profile(store::profile::Args),
     /// What a large store takes: memory, time to open, disk as keys change.
     Space(space::Args),
+    /// The store's rows on one engine or another: cost, space, crashes.
+    Engine(engine::Args),
+    /// One step of that, in a process of its own.
+    #[command(hide = true)]
+    EngineTask(engine::child::Order),
 }
 
 fn main() -> ExitCode {
@@ -64,16 +70,15 @@ fn main() -> ExitCode {
 }
 
 async fn run(args: Args) -> anyhow::Result<()> {
-    let keelson = match args.keelson {
-        Some(path) => path,
-        None => cluster::build()?,
-    };
+    let keelson = || args.keelson.clone().map_or_else(cluster::build, Ok);
     let report = match args.command {
-        Bench::Profile(profile) => return store::profile::run(&keelson, &profile).await,
-        Bench::Scale(scale) => scale::run(&keelson, &scale).await?,
-        Bench::Pause(pause) => pause::run(&keelson, &pause).await?,
-        Bench::Store(store) => store::run(&keelson, &store).await?,
-        Bench::Space(space) => space::run(&keelson, &space).await?,
+        Bench::EngineTask(order) => return engine::child::run(&order),
+        Bench::Engine(engine) => engine::run(&engine)?,
+        Bench::Profile(profile) => return store::profile::run(&keelson()?, &profile).await,
+        Bench::Scale(scale) => scale::run(&keelson()?, &scale).await?,
+        Bench::Pause(pause) => pause::run(&keelson()?, &pause).await?,
+        Bench::Store(store) => store::run(&keelson()?, &store).await?,
+        Bench::Space(space) => space::run(&keelson()?, &space).await?,
     };
     report.print()?;
     if let Some(path) = args.json {

@@ -7,6 +7,8 @@ use anyhow::Context;
 use hdrhistogram::Histogram;
 use serde::Serialize;
 
+use crate::engine::figures::{self, Figures};
+
 /// One measured case.
 #[derive(Serialize)]
 pub(crate) struct Run {
@@ -94,6 +96,9 @@ pub(crate) struct Report {
     pub(crate) sizes: Vec<Size>,
     /// Ours over a peer's; empty where no peer took part.
     pub(crate) ratios: Vec<Ratio>,
+    /// The engines that were compared; empty where nobody asked.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) engines: Vec<Figures>,
 }
 
 /// What a store takes at one moment, or took meanwhile.
@@ -122,6 +127,9 @@ pub(crate) struct Ratio {
 impl Report {
     pub(crate) fn print(&self) -> anyhow::Result<()> {
         let mut out = std::io::stdout().lock();
+        if !self.engines.is_empty() {
+            return figures::print(&self.engines, &mut out);
+        }
         if !self.sizes.is_empty() {
             return self.print_sizes(&mut out);
         }

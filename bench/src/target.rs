@@ -288,7 +288,7 @@ async fn metrics(port: u16) -> anyhow::Result<String> {
 }
 
 /// Adds up the blocks of all files below a folder.
-fn taken(folder: &Path) -> u64 {
+pub(crate) fn taken(folder: &Path) -> u64 {
     use std::os::unix::fs::MetadataExt as _;
     let Ok(entries) = std::fs::read_dir(folder) else {
         return 0;

@@ -1,0 +1,66 @@
+//! sled 1.0.0-alpha.124. Like the older one it is told when to flush. It compresses
+//! with zstd, which is not to be turned off.
+
+use std::path::Path;
+
+use bytes::Bytes;
+use mvcc::backend::RowVisitor;
+use mvcc::{Backend, BackendError, WriteBack};
+
+use super::{CACHE_BYTES, Engine, unreadable};
+
+/// Rows of a leaf, which is read and written as a whole: the fewest that its
+/// documentation advises, for most rows are blocks of 32 KiB.
+const LEAF_FANOUT: usize = 16;
+
+#[derive(Clone)]
+struct Sled(sled1::Db<LEAF_FANOUT>);
+
+pub(super) fn open(folder: &Path) -> anyhow::Result<Box<dyn Engine>> {
+    let config = sled1::Config::new()
+        .path(folder)
+        .cache_capacity_bytes(CACHE_BYTES)
+        .flush_every_ms(None);
+    Ok(Box::new(Sled(config.open()?)))
+}
+
+impl Engine for Sled {
+    fn write(&self, batch: &WriteBack) -> anyhow::Result<()> {
+        let mut rows = sled1::Batch::default();
+        for (key, row) in &batch.rows {
+            match row {
+                Some(row) => rows.insert(key.as_ref(), row.as_ref()),
+                None => rows.remove(key.as_ref()),
+            }
+        }
+        Ok(self.0.apply_batch(rows)?)
+    }
+
+    fn flush(&self) -> anyhow::Result<()> {
+        self.0.flush()?;
+        Ok(())
+    }
+}
+
+impl Backend for Sled {
+    fn share(&self) -> Box<dyn Backend> {
+        Box::new(self.clone())
+    }
+
+    fn get(&self, key: &[u8]) -> Result<Option<Bytes>, BackendError> {
+        let row = self.0.get(key).map_err(unreadable)?;
+        Ok(row.map(|row| Bytes::copy_from_slice(&row)))
+    }
+
+    fn scan(&self, from: &[u8], to: &[u8], visit: &mut RowVisitor<'_>) -> Result<(), BackendError> {
+        let rows = match to.is_empty() {
+            true => self.0.range(from..),
+            false => self.0.range(from..to),
+        };
+        for row in rows {
+            let (key, row) = row.map_err(unreadable)?;
+            visit(Bytes::copy_from_slice(&key), Bytes::copy_from_slice(&row))?;
+        }
+        Ok(())
+    }
+}
