@@ -16,6 +16,7 @@ mod tape;
 mod workload;
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use indicatif::ProgressBar;
 use rand::SeedableRng as _;
@@ -35,6 +36,9 @@ const DIRTY_BYTES: usize = 4 << 20;
 /// of the keys.
 const STEADY_COMMANDS_MAX: u64 = 50_000;
 const STEADY_PART: u64 = 2;
+
+/// How long an engine may take for the whole tape, or to open and be read.
+const PATIENCE: Duration = Duration::from_secs(3_600);
 
 /// The tape for crashes: short enough to be compared after each, with small batches
 /// and compactions between them, so that most kinds of change are under way at some
@@ -139,11 +143,11 @@ impl Bench<'_> {
             number: self.args.seed,
         };
         let mut failed = Vec::new();
-        let mut told = |what: &str, error: anyhow::Error| failed.push(format!("{what}: {error:#}"));
-        let loaded = order(Task::Load).answer();
-        let loaded = loaded.map_err(|error| told("load", error)).ok();
-        let opened = order(Task::Open).answer();
-        let opened = opened.map_err(|error| told("open", error)).ok();
+        let mut note = |what: &str, why: String| failed.push(format!("{what}: {why}"));
+        let loaded = order(Task::Load).answer(PATIENCE)?;
+        let loaded = loaded.map_err(|why| note("load", why)).ok();
+        let opened = order(Task::Open).answer(PATIENCE)?;
+        let opened = opened.map_err(|why| note("open", why)).ok();
         drop(data);
         Ok(Figures {
             engine: engine.name.to_owned(),

@@ -1,14 +1,20 @@
 //! The processes that the measuring is done in: the program calls itself.
 
+use std::fs::File;
+use std::io::{Read as _, Seek as _};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, ensure};
+use anyhow::Context as _;
 use clap::ValueEnum;
 use serde::de::DeserializeOwned;
 
 use super::{crash, engines, measure};
 use crate::report::say;
+
+/// How often a process is asked whether it has ended.
+const PAUSE: Duration = Duration::from_millis(2);
 
 /// What such a process does.
 #[derive(Clone, Copy, ValueEnum)]
@@ -48,13 +54,45 @@ impl Order {
         Ok(command)
     }
 
-    /// Carries it out in another process and returns what that says.
-    pub(crate) fn answer<T: DeserializeOwned>(&self) -> anyhow::Result<T> {
-        let mut err = tempfile::tempfile()?;
-        let out = self.command()?.stderr(err.try_clone()?).output()?;
-        ensure!(out.status.success(), crash::complaint(&mut err)?);
-        Ok(serde_json::from_slice(&out.stdout)?)
+    /// Carries it out in another process and returns what that says; or why it says
+    /// nothing, which is the engine's fault.
+    pub(crate) fn answer<T: DeserializeOwned>(
+        &self,
+        patience: Duration,
+    ) -> anyhow::Result<Result<T, String>> {
+        let (mut out, err) = (tempfile::tempfile()?, tempfile::tempfile()?);
+        let mut command = self.command()?;
+        command.stdout(out.try_clone()?).stderr(err.try_clone()?);
+        let mut child = command.spawn()?;
+        let until = Instant::now() + patience;
+        let status = loop {
+            if let Some(status) = child.try_wait()? {
+                break status;
+            }
+            if Instant::now() > until {
+                child.kill()?;
+                child.wait()?;
+                return Ok(Err(format!("not within {patience:?}")));
+            }
+            std::thread::sleep(PAUSE);
+        };
+        if !status.success() {
+            return Ok(Err(format!("{}; {status}", complaint(err)?)));
+        }
+        out.rewind()?;
+        Ok(Ok(serde_json::from_reader(out)?))
     }
+}
+
+/// Returns the first lines that a process complained with.
+pub(crate) fn complaint(mut file: File) -> anyhow::Result<String> {
+    let mut text = Vec::new();
+    file.rewind()?;
+    file.read_to_end(&mut text)?;
+    let text = String::from_utf8_lossy(&text);
+    // A panic says where in its first line, and what in the next.
+    let lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
+    Ok(lines.take(2).collect::<Vec<_>>().join(" "))
 }
 
 /// Carries out an order in this process.

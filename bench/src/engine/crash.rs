@@ -5,7 +5,7 @@
 //! Another process opens the rows and compares them with the tape. The next round goes
 //! on from there, or from nothing if something was wrong. Whatever is wrong is counted.
 
-use std::io::{BufRead as _, BufReader, Read as _, Seek as _};
+use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
@@ -19,7 +19,7 @@ use rand::rngs::StdRng;
 use serde::{Deserialize, Serialize};
 
 use super::check::{Rows, Verdict, judge};
-use super::child::{Order, Task};
+use super::child::{Order, Task, complaint};
 use super::engines::Listed;
 use super::tape::Tape;
 use crate::report::say;
@@ -174,12 +174,12 @@ pub(crate) fn crash(
         // later could be seen: every other time they begin with files that are.
         if at == 0 && done.tried % 2 == 1 && matches!(bed, Bed::Power(_)) {
             // What is wrong with it is found again in a moment.
-            drop(check(&order(Task::Check, 0))?);
+            let _judged = order(Task::Check, 0).answer::<Found>(PATIENCE)?;
             sync_all(&data)?;
         }
         let ended = Writer::start(&order(Task::Write, at))?.run(at, rng)?;
         bed.crash(rng)?;
-        let found = check(&order(Task::Check, ended.flushed))?;
+        let found = order(Task::Check, ended.flushed).answer(PATIENCE)?;
         at = match done.count(&ended, found) {
             Some(after) => after,
             None => {
@@ -269,7 +269,9 @@ impl Writer {
         // What it said before it died.
         flushed = self.flushes.iter().last().unwrap_or(flushed);
         let stopped = match by_itself {
-            Some(status) if !status.success() => Some(complaint(&mut self.complaint)?),
+            Some(status) if !status.success() => {
+                Some(format!("{}; {status}", complaint(self.complaint)?))
+            }
             _ if late => Some(format!("a batch took over {PATIENCE:?}")),
             _ => None,
         };
@@ -279,44 +281,6 @@ impl Writer {
             at_end: by_itself.is_some_and(|status| status.success()),
         })
     }
-}
-
-/// Lets another process open the rows and judge them; or says why it could not.
-fn check(order: &Order) -> anyhow::Result<Result<Found, String>> {
-    let (mut out, mut err) = (tempfile::tempfile()?, tempfile::tempfile()?);
-    let mut child = order
-        .command()?
-        .stdout(out.try_clone()?)
-        .stderr(err.try_clone()?)
-        .spawn()?;
-    let until = Instant::now() + PATIENCE;
-    let status = loop {
-        if let Some(status) = child.try_wait()? {
-            break status;
-        }
-        if Instant::now() > until {
-            child.kill()?;
-            child.wait()?;
-            return Ok(Err(format!("not within {PATIENCE:?}")));
-        }
-        std::thread::sleep(Duration::from_millis(1));
-    };
-    if !status.success() {
-        return Ok(Err(complaint(&mut err)?));
-    }
-    out.rewind()?;
-    Ok(Ok(serde_json::from_reader(out)?))
-}
-
-/// Returns the first line that a process complained with.
-pub(crate) fn complaint(file: &mut std::fs::File) -> anyhow::Result<String> {
-    let mut text = Vec::new();
-    file.rewind()?;
-    file.read_to_end(&mut text)?;
-    let text = String::from_utf8_lossy(&text).into_owned();
-    // A panic says where in its first line, and what in the next.
-    let lines: Vec<_> = text.lines().filter(|line| !line.is_empty()).collect();
-    Ok(lines.into_iter().take(2).collect::<Vec<_>>().join(" "))
 }
 
 /// Writes the batches after one, and says which are flushed.

@@ -24,6 +24,9 @@ pub(crate) struct Figures {
 type Line = (&'static str, fn(&Figures) -> Option<String>);
 
 const LINES: &[Line] = &[
+    ("revisions", |f| {
+        Some(f.loaded.as_ref()?.revisions.to_string())
+    }),
     ("load: revisions/s", |f| {
         Some(format!("{:.0}", f.loaded.as_ref()?.revisions_per_s))
     }),

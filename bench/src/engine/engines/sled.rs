@@ -1,6 +1,7 @@
 //! sled 0.34.7 alone, set as the engine in use sets it: no thread that flushes, for
-//! the store says when; the mode that spares space. Its `flush` is all there is: what
-//! crate `disk` adds to it (syncs of the files) is left out.
+//! the store says when; the mode that spares space. Its `flush` is all there is: it ends
+//! with `sync_file_range`, which promises nothing over a power cut. What crate `disk`
+//! adds to it (syncs of the files) is left out.
 
 use std::path::Path;
 
