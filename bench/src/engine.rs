@@ -142,6 +142,8 @@ impl Bench<'_> {
             tape: self.tape(),
             number: self.args.seed,
         };
+        // What others wrote, the tape among it, must not be written meanwhile.
+        rustix::fs::sync();
         let mut failed = Vec::new();
         let mut note = |what: &str, why: String| failed.push(format!("{what}: {why}"));
         let loaded = order(Task::Load).answer(PATIENCE)?;

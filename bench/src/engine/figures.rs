@@ -104,8 +104,8 @@ const LINES: &[Line] = &[
     ("block read CPU µs", |f| {
         Some(format!("{:.1}", f.opened.as_ref()?.cpu_us_per_read))
     }),
-    ("kills", |f| Some(outcome(&f.kills))),
-    ("power cuts", |f| Some(outcome(&f.cuts))),
+    ("kills: whole/lost/torn/shut", |f| Some(outcome(&f.kills))),
+    ("cuts: whole/lost/torn/shut", |f| Some(outcome(&f.cuts))),
     ("open+scan after a crash, ms max", |f| {
         let slowest = f.kills.open_ms_max.max(f.cuts.open_ms_max);
         (slowest > 0.0).then(|| format!("{slowest:.0}"))
@@ -120,25 +120,19 @@ fn mb(bytes: u64) -> String {
     format!("{:.0}", bytes as f64 / 1e6)
 }
 
-/// Says how crashes went in a word or two.
+/// Says how crashes went, in the order of the line's name.
 fn outcome(crashes: &Crashes) -> String {
-    if crashes.not_tried.is_some() {
-        return "not tried".to_owned();
-    }
-    let wrong: Vec<_> = [
-        (crashes.lost, "lost"),
-        (crashes.torn, "torn"),
-        (crashes.unopened, "shut"),
-        (crashes.stopped, "stopped"),
-    ]
-    .into_iter()
-    .filter(|(count, _)| *count > 0)
-    .map(|(count, what)| format!("{count} {what}"))
-    .collect();
-    match (crashes.tried, wrong.is_empty()) {
-        (0, _) => "not tried".to_owned(),
-        (tried, true) => format!("{tried} whole"),
-        (tried, false) => format!("{} of {tried}", wrong.join(", ")),
+    let Crashes {
+        tried,
+        whole,
+        lost,
+        torn,
+        unopened,
+        ..
+    } = crashes;
+    match tried {
+        0 => "not tried".to_owned(),
+        _ => format!("{whole}/{lost}/{torn}/{unopened}"),
     }
 }
 
@@ -163,7 +157,7 @@ pub(crate) fn print(all: &[Figures], out: &mut impl Write) -> anyhow::Result<()>
     }
     for engine in all {
         let name = &engine.engine;
-        for (kind, crashes) in [("kills", &engine.kills), ("power cuts", &engine.cuts)] {
+        for (kind, crashes) in [("kills", &engine.kills), ("cuts", &engine.cuts)] {
             for why in crashes.not_tried.iter().chain(&crashes.notes) {
                 writeln!(out, "{name}, {kind}: {why}")?;
             }
@@ -216,10 +210,10 @@ mod tests {
         print(&[figures], &mut out).unwrap();
         let text = String::from_utf8(out).unwrap();
         for part in [
-            "2 lost, 1 shut of 9",
+            "6/2/0/1",
             "not tried",
             "some, kills: round 3: lost",
-            "some, power cuts: FUSE is missing here",
+            "some, cuts: FUSE is missing here",
             "some: it did not load",
         ] {
             assert!(text.contains(part), "{part} in\n{text}");
