@@ -16,6 +16,9 @@ use crate::report::say;
 /// How often a process is asked whether it has ended.
 const PAUSE: Duration = Duration::from_millis(2);
 
+/// How much of a complaint is passed on.
+const COMPLAINT_CHARS: usize = 240;
+
 /// What such a process does.
 #[derive(Clone, Copy, ValueEnum)]
 pub(crate) enum Task {
@@ -92,7 +95,8 @@ pub(crate) fn complaint(mut file: File) -> anyhow::Result<String> {
     let text = String::from_utf8_lossy(&text);
     // A panic says where in its first line, and what in the next.
     let lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
-    Ok(lines.take(2).collect::<Vec<_>>().join(" "))
+    let said = lines.take(2).collect::<Vec<_>>().join(" ");
+    Ok(said.chars().take(COMPLAINT_CHARS).collect())
 }
 
 /// Carries out an order in this process.

@@ -5,7 +5,8 @@
 //! Another process opens the rows and compares them with the tape. The next round goes
 //! on from there, or from nothing if something was wrong. Whatever is wrong is counted.
 
-use std::io::{BufRead as _, BufReader};
+use std::fs::File;
+use std::io::{BufRead as _, BufReader, ErrorKind};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
@@ -57,6 +58,10 @@ pub(crate) struct Crashes {
     /// The longest it took to open and visit all rows.
     pub(crate) open_ms_max: f64,
     pub(crate) notes: Vec<String>,
+    /// Whether the files of this round were made durable for the engine when they were
+    /// new.
+    #[serde(skip)]
+    pub(crate) files_durable: bool,
 }
 
 impl Crashes {
@@ -94,8 +99,13 @@ impl Crashes {
 
     fn note(&mut self, what: &str, how: &str) {
         if self.notes.len() < NOTES_MAX {
+            let files = match self.files_durable {
+                true => " with durable files",
+                false => "",
+            };
             let round = self.tried;
-            self.notes.push(format!("round {round}: {what}: {how}"));
+            self.notes
+                .push(format!("round {round}{files}: {what}: {how}"));
         }
     }
 }
@@ -142,11 +152,15 @@ impl Bed {
         Ok(fs.cut_power(unsynced, rng)?)
     }
 
+    /// Removes the data, for good: a cut would bring it back.
     fn clear(&self) -> anyhow::Result<()> {
-        match std::fs::remove_dir_all(self.data()) {
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
-            removed => Ok(removed?),
+        let data = self.data();
+        match std::fs::remove_dir_all(&data) {
+            Err(error) if error.kind() == ErrorKind::NotFound => {}
+            removed => removed?,
         }
+        let around = data.parent().context("it is in no folder")?;
+        Ok(File::open(around)?.sync_all()?)
     }
 }
 
@@ -172,10 +186,13 @@ pub(crate) fn crash(
     while done.tried < times {
         // Some engines never make their files themselves durable, and nothing that comes
         // later could be seen: every other time they begin with files that are.
-        if at == 0 && done.tried % 2 == 1 && matches!(bed, Bed::Power(_)) {
-            // What is wrong with it is found again in a moment.
-            let _judged = order(Task::Check, 0).answer::<Found>(PATIENCE)?;
-            sync_all(&data)?;
+        if at == 0 {
+            done.files_durable = done.tried % 2 == 1 && matches!(bed, Bed::Power(_));
+            if done.files_durable {
+                // What is wrong with it is found again in a moment.
+                let _judged = order(Task::Check, 0).answer::<Found>(PATIENCE)?;
+                sync_all(&data)?;
+            }
         }
         let ended = Writer::start(&order(Task::Write, at))?.run(at, rng)?;
         bed.crash(rng)?;
@@ -197,17 +214,17 @@ fn sync_all(folder: &Path) -> anyhow::Result<()> {
         let path = entry?.path();
         match path.is_dir() {
             true => sync_all(&path)?,
-            false => std::fs::File::open(&path)?.sync_all()?,
+            false => File::open(&path)?.sync_all()?,
         }
     }
-    Ok(std::fs::File::open(folder)?.sync_all()?)
+    Ok(File::open(folder)?.sync_all()?)
 }
 
 /// Is a process that writes.
 struct Writer {
     child: Child,
     flushes: Receiver<u64>,
-    complaint: std::fs::File,
+    complaint: File,
 }
 
 /// How it ended.
