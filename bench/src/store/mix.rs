@@ -8,11 +8,11 @@ use anyhow::Context;
 use bytes::Bytes;
 use proto::etcdserverpb as pb;
 use proto::etcdserverpb::kv_client::KvClient;
-use proto::etcdserverpb::watch_client::WatchClient;
 use tonic::transport::Channel;
 
 use super::drive::{Client, Plan, closed_loop, connections};
 use super::kv::{Case, PREFIX, guarded, succeed};
+use super::watch::Watch;
 use crate::target::Target;
 
 /// Bytes of a Lease object, and of a Pod.
@@ -41,21 +41,14 @@ pub(super) fn kubernetes(
 }
 
 async fn watch_all(channel: Channel) -> anyhow::Result<()> {
-    let create = pb::WatchRequest {
-        request_union: Some(pb::watch_request::RequestUnion::CreateRequest(
-            pb::WatchCreateRequest {
-                key: "/registry/".into(),
-                range_end: "/registry0".into(),
-                prev_kv: true,
-                ..pb::WatchCreateRequest::default()
-            },
-        )),
+    let create = pb::WatchCreateRequest {
+        key: "/registry/".into(),
+        range_end: "/registry0".into(),
+        prev_kv: true,
+        ..pb::WatchCreateRequest::default()
     };
-    let requests = futures::stream::iter([create]);
-    let requests = futures::StreamExt::chain(requests, futures::stream::pending());
-    let mut client = WatchClient::new(channel).max_decoding_message_size(64 << 20);
-    let mut replies = client.watch(requests).await?.into_inner();
-    while replies.message().await?.is_some() {}
+    let mut watch = Watch::open(channel, create, 1).await?;
+    while watch.replies.message().await?.is_some() {}
     Ok(())
 }
 

@@ -11,11 +11,13 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
 use bytes::Bytes;
+use futures::StreamExt as _;
 use proto::etcdserverpb as pb;
 use proto::etcdserverpb::kv_client::KvClient;
 use proto::etcdserverpb::watch_client::WatchClient;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, oneshot};
 use tonic::Streaming;
+use tonic::transport::Channel;
 
 use super::drive::{Counted, Plan, Window, connections, measure};
 use super::kv::Case;
@@ -69,8 +71,13 @@ pub(super) fn fan_out(target: &Target, plan: Plan, shape: Shape) -> Case<'_> {
         let channels = connections(target, shape.connections).await?;
         let mut streams = Vec::with_capacity(shape.streams);
         for channel in channels.iter().cycle().take(shape.streams) {
-            let client = WatchClient::new(channel.clone());
-            streams.push(watch(client, shape.watchers_per_stream).await?);
+            let create = pb::WatchCreateRequest {
+                key: "/watched".into(),
+                ..pb::WatchCreateRequest::default()
+            };
+            let watchers = shape.watchers_per_stream;
+            let watch = Watch::open(channel.clone(), create, watchers).await?;
+            streams.push(watch.created(watchers).await?);
         }
         let flow = Arc::new(Flow {
             watchers: (shape.streams * shape.watchers_per_stream) as u64,
@@ -96,32 +103,46 @@ pub(super) fn fan_out(target: &Target, plan: Plan, shape: Shape) -> Case<'_> {
     })
 }
 
-/// Opens a stream with watchers of the same key.
-async fn watch(
-    mut client: WatchClient<tonic::transport::Channel>,
-    watchers: usize,
-) -> anyhow::Result<Streaming<pb::WatchResponse>> {
-    let create = pb::WatchRequest {
-        request_union: Some(pb::watch_request::RequestUnion::CreateRequest(
-            pb::WatchCreateRequest {
-                key: "/watched".into(),
-                ..pb::WatchCreateRequest::default()
-            },
-        )),
-    };
-    let creates = futures::stream::iter(vec![create; watchers]);
-    // The stream of requests stays open, for its end would end the watches.
-    let requests = futures::StreamExt::chain(creates, futures::stream::pending());
-    let mut replies = client.watch(requests).await?.into_inner();
-    for _ in 0..watchers {
-        let reply = replies.message().await?.context("the stream ended")?;
-        ensure!(reply.created, "not created");
+/// A stream of replies, and what keeps that of requests open: its end ends the watches.
+/// Nothing else does, as long as the connection is used.
+pub(super) struct Watch {
+    pub(super) replies: Streaming<pb::WatchResponse>,
+    _open: oneshot::Sender<()>,
+}
+
+impl Watch {
+    /// Opens a stream on which so many watchers are created.
+    pub(super) async fn open(
+        channel: Channel,
+        create: pb::WatchCreateRequest,
+        watchers: usize,
+    ) -> anyhow::Result<Self> {
+        let create = pb::WatchRequest {
+            request_union: Some(pb::watch_request::RequestUnion::CreateRequest(create)),
+        };
+        let creates = futures::stream::iter(vec![create; watchers]);
+        let (open, dropped) = oneshot::channel();
+        let rest = futures::stream::once(dropped).filter_map(async |_dropped| None);
+        let mut client = WatchClient::new(channel).max_decoding_message_size(64 << 20);
+        let replies = client.watch(creates.chain(Box::pin(rest))).await?;
+        Ok(Self {
+            replies: replies.into_inner(),
+            _open: open,
+        })
     }
-    Ok(replies)
+
+    /// Waits until all watchers are there.
+    async fn created(mut self, watchers: usize) -> anyhow::Result<Self> {
+        for _ in 0..watchers {
+            let reply = self.replies.message().await?.context("the stream ended")?;
+            ensure!(reply.created, "not created");
+        }
+        Ok(self)
+    }
 }
 
 async fn write(
-    mut client: KvClient<tonic::transport::Channel>,
+    mut client: KvClient<Channel>,
     epoch: Instant,
     rate: Option<u32>,
     window: Window,
@@ -153,14 +174,14 @@ async fn write(
 }
 
 async fn read(
-    mut stream: Streaming<pb::WatchResponse>,
+    mut watch: Watch,
     epoch: Instant,
     window: Window,
     flow: Arc<Flow>,
 ) -> anyhow::Result<Counted> {
     let mut counted = Counted::new()?;
     loop {
-        let reply = stream.message().await?.context("the stream ended")?;
+        let reply = watch.replies.message().await?.context("the stream ended")?;
         ensure!(!reply.canceled, "canceled: {}", reply.cancel_reason);
         let now = Instant::now();
         let at = u64::try_from((now - epoch).as_micros())?;
