@@ -26,6 +26,7 @@ use self::child::{Order, Task};
 use self::crash::{Bed, Crashes, crash};
 use self::engines::{ENGINES, Listed};
 use self::figures::Figures;
+use self::measure::Loaded;
 use self::tape::Plan;
 use crate::report::Report;
 
@@ -90,6 +91,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Report> {
     let bench = Bench { args, folder };
     let bar = ProgressBar::new(engines.len() as u64 + 1);
     bench.record()?;
+    bench.warm_up(&engines)?;
     bar.inc(1);
     let mut report = Report::default();
     for engine in &engines {
@@ -131,17 +133,32 @@ impl Bench<'_> {
         Ok(())
     }
 
+    /// Loads the first engine once for nothing. Whoever writes first finds memory that
+    /// the machine has not used yet, which costs more where the machine is a virtual one.
+    fn warm_up(&self, engines: &[Listed]) -> anyhow::Result<()> {
+        let data = tempfile::tempdir_in(self.folder.path())?;
+        if let Some(first) = engines.first() {
+            let order = self.order(first, Task::Load, data.path());
+            let _not_counted = order.answer::<Loaded>(PATIENCE)?;
+        }
+        Ok(())
+    }
+
+    fn order(&self, engine: &Listed, task: Task, data: &Path) -> Order {
+        Order {
+            task,
+            engine: engine.name.to_owned(),
+            data: data.join("data"),
+            tape: self.tape(),
+            number: self.args.seed,
+        }
+    }
+
     /// Measures one engine. What fails is the engine's and noted; what this program
     /// itself cannot do ends it.
     fn measure(&self, engine: &Listed) -> anyhow::Result<Figures> {
         let data = tempfile::tempdir_in(self.folder.path())?;
-        let order = |task| Order {
-            task,
-            engine: engine.name.to_owned(),
-            data: data.path().join("data"),
-            tape: self.tape(),
-            number: self.args.seed,
-        };
+        let order = |task| self.order(engine, task, data.path());
         // What others wrote, the tape among it, must not be written meanwhile.
         rustix::fs::sync();
         let mut failed = Vec::new();

@@ -7,6 +7,7 @@
 
 mod cluster;
 mod engine;
+mod machine;
 mod pause;
 mod plot;
 mod report;

@@ -8,6 +8,7 @@ use hdrhistogram::Histogram;
 use serde::Serialize;
 
 use crate::engine::figures::{self, Figures};
+use crate::machine::Machine;
 
 /// One measured case.
 #[derive(Serialize)]
@@ -99,6 +100,14 @@ pub(crate) struct Report {
     /// The engines that were compared; empty where nobody asked.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) engines: Vec<Figures>,
+}
+
+/// A report, and what it is of.
+#[derive(Serialize)]
+struct Measured<'a> {
+    machine: Machine,
+    #[serde(flatten)]
+    report: &'a Report,
 }
 
 /// What a store takes at one moment, or took meanwhile.
@@ -203,7 +212,11 @@ impl Report {
     }
 
     pub(crate) fn write_json(&self, path: &Path) -> anyhow::Result<()> {
-        let text = serde_json::to_string_pretty(self)?;
+        let measured = Measured {
+            machine: Machine::this(),
+            report: self,
+        };
+        let text = serde_json::to_string_pretty(&measured)?;
         std::fs::write(path, text + "\n")
             .with_context(|| format!("cannot write {}", path.display()))
     }
