@@ -104,7 +104,7 @@ impl Kept {
                 moved.push((key.clone(), None));
             }
         }
-        self.accept(rows, moved)
+        self.accept(rows, batch.rows.len(), moved)
     }
 
     /// Makes every batch so far durable, and removes files it left empty.
@@ -162,7 +162,8 @@ impl Kept {
         if moved.is_empty() {
             return Ok(Tidied::All);
         }
-        self.accept(places, moved)?;
+        let count = moved.len();
+        self.accept(places, count, moved)?;
         Ok(Tidied::Some)
     }
 
@@ -170,6 +171,7 @@ impl Kept {
     fn accept(
         &self,
         rows: sled::Batch,
+        count: usize,
         moved: Vec<(Bytes, Option<Place>)>,
     ) -> Result<(), DiskError> {
         self.heap.sync()?;
@@ -178,6 +180,7 @@ impl Kept {
         self.heap.settle(come);
         let accepted = self.db.apply_batch(rows);
         accepted.map_err(|error| failed(&self.path, &error))?;
+        collect_garbage(count);
         self.heap.settle(gone);
         Ok(())
     }
@@ -185,6 +188,22 @@ impl Kept {
     /// Returns the bytes the rows take on disk.
     pub(super) fn size_on_disk(&self) -> u64 {
         self.db.size_on_disk().unwrap_or(0) + self.heap.bytes()
+    }
+}
+
+/// Frees what the engine replaced in a batch of so many rows.
+///
+/// It copies a page for each row and leaves the old one to crossbeam's epochs, which
+/// take in a little garbage each time somebody enters one. Whoever writes batches as
+/// fast as he can makes it faster: half a million leases held 1.9 GB, and 0.15 GB with
+/// this. `crossbeam-epoch` is of the engine's version, so this is its own garbage.
+fn collect_garbage(rows: usize) {
+    // Eight bags of some sixty pieces at a time; a row leaves several pieces. An epoch
+    // must end twice before what was left in it goes.
+    const ROWS_AT_A_TIME: usize = 64;
+    const EPOCHS: usize = 8;
+    for _ in 0..rows / ROWS_AT_A_TIME + EPOCHS {
+        crossbeam_epoch::pin().flush();
     }
 }
 
