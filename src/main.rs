@@ -7,8 +7,8 @@ mod snapshot;
 mod up;
 mod wal;
 
-use std::ffi::OsString;
-use std::path::PathBuf;
+use std::ffi::{OsStr, OsString};
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
@@ -63,7 +63,8 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    let cli = Cli::parse_from(set_apart(std::env::args_os()));
+    let args = by_name(std::env::args_os().collect());
+    let cli = Cli::parse_from(set_apart(args));
     // The shim is started for every container and must stay tiny: no log, no
     // runtime, nothing before it.
     if let Command::ContainerShim { dir } = &cli.command {
@@ -78,10 +79,24 @@ fn main() -> ExitCode {
     }
 }
 
+/// What the program is, under the names of what it is a drop-in for. A link so called
+/// is all that envtest needs.
+const NAMES: [(&str, &str); 2] = [("etcd", "kvstore"), ("kube-apiserver", "apiserver")];
+
+fn by_name(mut args: Vec<OsString>) -> Vec<OsString> {
+    let name = args.first().map(Path::new).and_then(Path::file_name);
+    let part = NAMES
+        .iter()
+        .find(|(drop_in, _)| name == Some(OsStr::new(drop_in)));
+    if let Some((_, part)) = part {
+        args.insert(1, part.into());
+    }
+    args
+}
+
 /// Sets the store's flags apart from ours: they are etcd's, some have the names of
 /// ours, and some begin with one dash.
-fn set_apart(args: impl Iterator<Item = OsString>) -> Vec<OsString> {
-    let mut args: Vec<OsString> = args.collect();
+fn set_apart(mut args: Vec<OsString>) -> Vec<OsString> {
     let ours = |arg: &&OsString| arg.to_string_lossy().starts_with('-');
     // What is before the command's name is ours; a value there may look like it.
     let at = match args.iter().skip(1).position(|arg| arg == "kvstore") {

@@ -8,6 +8,7 @@
 #![allow(clippy::print_stderr, reason = "what a test says goes to its output")]
 
 mod apply;
+mod envtest;
 mod etcd_peer;
 mod harness;
 mod refuse;

@@ -1,10 +1,13 @@
 //! `keelson apiserver`: kube-apiserver's flags, as far as they mean something
 //! here.
 
+mod accepted;
+
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
+pub use self::accepted::Accepted;
 use crate::pki::PkiError;
 use crate::server::{Config, Running, SERVICE_CIDR, Server, StartError, StoreSource};
 use crate::storage::etcd::EtcdTls;
@@ -68,6 +71,9 @@ pub struct Args {
     /// Names and addresses the generated serving certificate is also for.
     #[arg(long, value_delimiter = ',')]
     pub apiserver_cert_extra_sans: Vec<String>,
+    /// What else kube-apiserver has.
+    #[command(flatten)]
+    pub accepted: Accepted,
 }
 
 /// Why the command fails.

@@ -21,6 +21,8 @@ pub(crate) use inspect::Facts;
 
 pub use files::write_private;
 
+/// Begins the name of every authority that is made here.
+const CA_NAME: &[u8] = b"keelson-ca";
 /// How long the authority is valid, in days.
 const CA_DAYS: i64 = 3650;
 /// How long a certificate is valid, in days, as kubeadm issues them.
@@ -143,9 +145,41 @@ impl Pki {
     }
 
     /// Returns the API server's serving certificate for these names and
-    /// addresses.
+    /// addresses. One that somebody else put there is used as it is, as
+    /// kube-apiserver does with `--cert-dir`.
     pub fn api_serving(&self, names: &[String]) -> Result<Identity, PkiError> {
-        self.identity("apiserver", "kube-apiserver", &[], names, Usage::Server)
+        const FILE: &str = "apiserver";
+        if let Some(theirs) = self.foreign(FILE)? {
+            return Ok(theirs);
+        }
+        self.identity(FILE, "kube-apiserver", &[], names, Usage::Server)
+    }
+
+    /// Returns a certificate that neither this authority nor an earlier one has signed.
+    fn foreign(&self, file: &str) -> Result<Option<Identity>, PkiError> {
+        let (cert_path, key_path) = self.paths(file);
+        let Some(cert_pem) = files::read_optional(&cert_path)? else {
+            return Ok(None);
+        };
+        let facts = inspect::Facts::of_pem(&cert_pem);
+        let ca = inspect::Facts::of_pem(&self.ca_pem).map(|ca| ca.subject);
+        let named = |issuer: &[u8]| issuer.windows(CA_NAME.len()).any(|part| part == CA_NAME);
+        let ours = |facts: inspect::Facts| {
+            named(&facts.issuer) || ca.is_some_and(|subject| subject == facts.issuer)
+        };
+        // One that cannot be read was torn while it was written.
+        if facts.is_none_or(ours) {
+            return Ok(None);
+        }
+        let key_pem = files::read_optional(&key_path)?;
+        let missing = || malformed(&key_path, format!("missing beside {file}.crt"));
+        let key_pem = key_pem.ok_or_else(missing)?;
+        Ok(Some(Identity { cert_pem, key_pem }))
+    }
+
+    fn paths(&self, file: &str) -> (PathBuf, PathBuf) {
+        let path = |ending| self.dir.join(format!("{file}.{ending}"));
+        (path("crt"), path("key"))
     }
 
     /// Returns a kubelet's serving certificate.
@@ -196,8 +230,7 @@ impl Pki {
         names: &[String],
         usage: Usage,
     ) -> Result<Identity, PkiError> {
-        let cert_path = self.dir.join(format!("{file}.crt"));
-        let key_path = self.dir.join(format!("{file}.key"));
+        let (cert_path, key_path) = self.paths(file);
         if let (Some(cert_pem), Some(key_pem)) = (
             files::read_optional(&cert_path)?,
             files::read_optional(&key_path)?,
@@ -290,7 +323,8 @@ fn malformed(path: &Path, reason: impl ToString) -> PkiError {
 /// Makes a self-signed authority whose name carries the time, so that
 /// certificates of an earlier one are told apart by their issuer alone.
 fn new_authority() -> Result<(String, KeyPair), PkiError> {
-    let cn = format!("keelson-ca@{}", jiff::Timestamp::now().as_microsecond());
+    let name = String::from_utf8_lossy(CA_NAME);
+    let cn = format!("{name}@{}", jiff::Timestamp::now().as_microsecond());
     let failed = |source| PkiError::Issue {
         subject: "CA".to_owned(),
         source,
@@ -355,6 +389,27 @@ mod tests {
             other.admin().unwrap().cert_pem,
             admin.cert_pem,
             "signed by another authority"
+        );
+    }
+
+    #[test]
+    fn a_serving_certificate_of_somebody_else_is_left_alone() {
+        let dir = tempfile::tempdir().unwrap();
+        let key = KeyPair::generate().unwrap();
+        let params = CertificateParams::new(vec!["there".to_owned()]).unwrap();
+        let cert = params.self_signed(&key).unwrap().pem();
+        let path = dir.path().join("apiserver.crt");
+        std::fs::write(&path, &cert).unwrap();
+        let pki = Pki::open(dir.path()).unwrap();
+        let text = pki.api_serving(&[]).unwrap_err().to_string();
+        assert!(text.contains("apiserver.key"), "{text}");
+        std::fs::write(dir.path().join("apiserver.key"), key.serialize_pem()).unwrap();
+        assert_eq!(pki.api_serving(&[]).unwrap().cert_pem, cert);
+        std::fs::write(&path, &cert[..40]).unwrap();
+        assert_ne!(
+            pki.api_serving(&[]).unwrap().cert_pem,
+            cert,
+            "a torn one is not used"
         );
     }
 
