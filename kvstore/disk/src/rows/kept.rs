@@ -353,7 +353,7 @@ mod tests {
         let mut long = sled::Batch::default();
         long.insert("b", vec![b'x'; 1 << 20]);
         let refused = rows
-            .accept(long, Vec::new())
+            .accept(long, 1, Vec::new())
             .inspect_err(|_failed| rows.give_up());
         assert!(refused.is_err(), "a file in no directory was written");
         let (tell, told) = std::sync::mpsc::channel();
