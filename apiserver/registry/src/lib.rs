@@ -5,7 +5,8 @@
 //! nothing here waits or reads a file. The way of a written object is
 //! [`json`] (bytes to value), [`schema`] (types, unknown fields),
 //! [`Strategy::default`], [`admission`], [`rest`] (metadata rules and the
-//! kind's checks). What leaves is [`openapi`] (documents) and the cells of
+//! kind's checks). Who owns which field of it, and what an applied configuration
+//! makes of it, is [`fieldmerge`]. What leaves is [`openapi`] (documents) and the cells of
 //! [`Kind::cells`] (tables).
 //!
 //! Deliberately absent: storage, HTTP, authorization, and any knowledge of
@@ -13,6 +14,7 @@
 
 pub mod admission;
 pub mod binding;
+pub mod fieldmerge;
 pub mod ipalloc;
 pub mod json;
 pub mod kind;

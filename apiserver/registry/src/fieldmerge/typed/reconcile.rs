@@ -1,0 +1,62 @@
+//! Brings a set that was written under another schema up to this one.
+//!
+//! A list or a map that became atomic is owned as a whole by whoever owned
+//! something inside. The other way nothing is to be done: whoever owned the
+//! whole owns its path, and what is inside comes when it is next applied.
+
+use super::super::element::PathElement;
+use super::super::schema::{Atom, Builder, ListKind, MapType, Schema, Shape, TypeId};
+use super::super::set::{Node, Set};
+
+/// Returns the set as this schema has it.
+pub fn reconcile(schema: &Schema, set: &Set) -> Set {
+    below(schema, schema.root(), set)
+}
+
+fn below(schema: &Schema, ty: TypeId, set: &Set) -> Set {
+    let atom = schema.atom(ty);
+    let mut out = Set::new();
+    for (element, node) in &set.nodes {
+        let inner = match (atom.narrow(None).shape(), element) {
+            (Shape::Map(map), _) if is_deduced(map) => None,
+            (Shape::Map(map), PathElement::Field(name)) => map.field(name),
+            (Shape::Map(map), _) => map.element,
+            (Shape::List(list), _) => Some(list.element),
+            _ => None,
+        };
+        let node = match inner {
+            // What no longer is in the schema stays as it is.
+            None => node.clone(),
+            Some(inner) => reconciled(schema, inner, node),
+        };
+        out.put(element.clone(), node);
+    }
+    out
+}
+
+fn reconciled(schema: &Schema, ty: TypeId, node: &Node) -> Node {
+    if !node.below.is_empty() && is_atomic(schema.atom(ty)) {
+        return Node {
+            member: true,
+            below: Set::new(),
+        };
+    }
+    Node {
+        member: node.member,
+        below: below(schema, ty, &node.below),
+    }
+}
+
+fn is_atomic(atom: &Atom) -> bool {
+    match atom.narrow(None).shape() {
+        Shape::Map(map) => map.atomic,
+        Shape::List(list) => list.kind == ListKind::Atomic,
+        Shape::Scalar(_) | Shape::Nothing => false,
+    }
+}
+
+/// Tells whether a map takes anything and declares nothing: of such a type
+/// nobody says whether it is atomic.
+fn is_deduced(map: &MapType) -> bool {
+    map.fields.is_empty() && map.element == Some(Builder::DEDUCED)
+}
