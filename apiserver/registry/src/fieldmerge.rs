@@ -20,6 +20,12 @@
 //! - [`chain`]: what the API server does around it, as two functions,
 //!   [`apply`] and [`update()`].
 //!
+//! A verb that applies gives [`apply`] the live object as its endpoint shows it
+//! and the decoded body, and treats the outcome as it would a body: types,
+//! defaults, admission, checks. A verb that writes in any other way gives
+//! [`update()`] what it is about to check. Either need not write what
+//! [`same_but_times`] finds to be the live object.
+//!
 //! Pure like the rest of the crate: time is passed in, other versions come
 //! through [`Converter`]. Deliberately absent: defaulting, validation and
 //! storage of the result, which follow as for any other write.

@@ -8,7 +8,8 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
-use serde_json::Value;
+use meta::GroupVersionKind;
+use serde_json::{Map, Value};
 
 use super::schema::{Atom, Builder, FieldType, ListKind, MapType, Scalar, Schema, TypeId};
 use crate::table::{DefId, Definition, Field, Type, table};
@@ -43,6 +44,72 @@ pub fn schema(def: DefId) -> Schema {
     }
 }
 
+/// Lists that are newer than the source of the table's markers: the definition,
+/// the field, and the keys of its items, or none for a set.
+const UNMARKED: &[(&str, &str, &str)] = &[
+    (
+        ".core.v1.PodStatus",
+        "nodeAllocatableResourceClaimStatuses",
+        "resourceClaimName",
+    ),
+    (
+        ".core.v1.NodeAllocatableResourceClaimStatus",
+        "containers",
+        "",
+    ),
+];
+
+/// Fields of structs that Go keeps by value although they are optional: an
+/// object has them, empty, whatever was written.
+const ALWAYS_THERE: &[&str] = &[
+    "daemonEndpoints",
+    "deprecatedSource",
+    "kubeletEndpoint",
+    "loadBalancer",
+    "metadata",
+    "nodeInfo",
+    "source",
+    "spec",
+    "status",
+    "strategy",
+    "template",
+];
+/// How deep the fields that are always there may nest.
+const BLANK_DEPTH: usize = 8;
+
+/// Returns an object of a definition with nothing in it but what is always
+/// there: structs that Go keeps by value, and null for what has no `omitempty`.
+/// What a creation adds to it is the creator's; so nobody owns `.spec` or the
+/// list of containers, only what is in it.
+pub fn blank(def: DefId, gvk: &GroupVersionKind) -> Value {
+    let mut object = Value::Object(always_there(table().get(def), BLANK_DEPTH));
+    meta::value::set_type_meta(&mut object, gvk);
+    object
+}
+
+fn always_there(definition: &Definition, depth: usize) -> Map<String, Value> {
+    let mut fields = Map::new();
+    for field in definition.fields.iter().filter(|_| depth > 0) {
+        let named = ALWAYS_THERE.contains(&field.name);
+        let value = match &field.ty {
+            Type::Ref(id) if field.required || named => {
+                let inner = table().get(*id);
+                if inner.fields.is_empty() {
+                    continue;
+                }
+                match inner.map_type == "atomic" {
+                    true => Value::Null,
+                    false => Value::Object(always_there(inner, depth - 1)),
+                }
+            }
+            Type::Array(_) | Type::Map(_) if field.required => Value::Null,
+            _ => continue,
+        };
+        fields.insert(field.name.to_owned(), value);
+    }
+    fields
+}
+
 fn definition(
     builder: &mut Builder,
     roots: &BTreeMap<DefId, TypeId>,
@@ -53,7 +120,7 @@ fn definition(
     }
     let fields = definition.fields.iter().map(|field| {
         let typed = FieldType {
-            ty: field_type(builder, roots, field),
+            ty: field_type(builder, roots, definition.name, field),
             default: default(field),
         };
         (Cow::Borrowed(field.name), typed)
@@ -68,20 +135,37 @@ fn definition(
     }
 }
 
-/// Returns the default of a field that may be a key: a scalar.
+/// Returns the default of a field that may be a key. A required scalar that is
+/// absent is its type's zero, as it is to Go: so an item without its name is
+/// the item whose name is empty.
 fn default(field: &Field) -> Option<Value> {
-    let value: Value = serde_json::from_str(field.default).ok()?;
-    Some(value).filter(|v| v.is_string() || v.is_number() || v.is_boolean())
+    let marked = serde_json::from_str(field.default).ok();
+    let marked = marked.filter(|v: &Value| v.is_string() || v.is_number() || v.is_boolean());
+    marked.or_else(|| match &field.ty {
+        Type::String if field.required => Some(Value::from("")),
+        Type::Int32 | Type::Int64 | Type::Number if field.required => Some(Value::from(0)),
+        Type::Boolean if field.required => Some(Value::from(false)),
+        _ => None,
+    })
 }
 
 fn field_type(
     builder: &mut Builder,
     roots: &BTreeMap<DefId, TypeId>,
+    definition_name: &str,
     field: &'static Field,
 ) -> TypeId {
-    let kind = match field.list_type {
+    let unmarked = UNMARKED
+        .iter()
+        .find(|(definition, name, _)| definition_name.ends_with(definition) && field.name == *name);
+    let (list_type, keys) = match unmarked {
+        Some((_, _, "")) => ("set", ""),
+        Some((_, _, keys)) => ("map", *keys),
+        None => (field.list_type, field.list_map_keys),
+    };
+    let kind = match list_type {
         "set" => ListKind::Set,
-        "map" => ListKind::Map(field.list_map_keys.split(',').map(str::to_owned).collect()),
+        "map" => ListKind::Map(keys.split(',').map(str::to_owned).collect()),
         _ => ListKind::Atomic,
     };
     match &field.ty {
@@ -133,5 +217,112 @@ fn atom(builder: &mut Builder, roots: &BTreeMap<DefId, TypeId>, ty: &'static Typ
             Atom::map(element, false)
         }
         Type::Ref(id) => definition(builder, roots, table().get(*id)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Returns the atom at a path of fields; `*` is an item or a map's value.
+    fn at(definition: &str, path: &str) -> Atom {
+        let schema = schema(table().id(definition).unwrap());
+        let mut ty = schema.root();
+        for name in path.split('.').filter(|name| !name.is_empty()) {
+            let atom = schema.atom(ty);
+            ty = match (&atom.list, &atom.map) {
+                (Some(list), _) => list.element,
+                (_, Some(map)) => map
+                    .field(name)
+                    .unwrap_or_else(|| panic!("{name} of {path}")),
+                _ => panic!("{name} of {path}"),
+            };
+        }
+        schema.atom(ty).clone()
+    }
+
+    fn list(definition: &str, path: &str) -> ListKind {
+        at(definition, path).list.unwrap().kind
+    }
+
+    const POD: &str = "io.k8s.api.core.v1.Pod";
+
+    #[test]
+    fn lists_have_the_keys_of_apply_and_not_of_strategic_merge() {
+        let keys = |keys: &[&str]| ListKind::Map(keys.iter().map(|k| (*k).to_owned()).collect());
+        let ports = keys(&["containerPort", "protocol"]);
+        for containers in ["containers", "initContainers", "ephemeralContainers"] {
+            let path = format!("spec.{containers}.*.ports");
+            assert_eq!(list(POD, &path), ports, "{path}");
+        }
+        let service = "io.k8s.api.core.v1.Service";
+        assert_eq!(list(service, "spec.ports"), keys(&["port", "protocol"]));
+        let spread = keys(&["topologyKey", "whenUnsatisfiable"]);
+        assert_eq!(list(POD, "spec.topologySpreadConstraints"), spread);
+        assert_eq!(list(POD, "spec.containers.*.env"), keys(&["name"]));
+        assert_eq!(
+            list(POD, "spec.containers.*.volumeMounts"),
+            keys(&["mountPath"])
+        );
+        assert_eq!(list(POD, "status.conditions"), keys(&["type"]));
+        assert_eq!(list(POD, "metadata.ownerReferences"), keys(&["uid"]));
+        assert_eq!(list(POD, "metadata.finalizers"), ListKind::Set);
+        for atomic in [
+            "spec.tolerations",
+            "spec.containers.*.command",
+            "status.hostIPs",
+        ] {
+            assert_eq!(list(POD, atomic), ListKind::Atomic, "{atomic}");
+        }
+    }
+
+    #[test]
+    fn maps_are_granular_and_selectors_atomic() {
+        let atomic = |definition, path| at(definition, path).map.unwrap().atomic;
+        for selector in [
+            ("io.k8s.api.apps.v1.Deployment", "spec.selector"),
+            ("io.k8s.api.core.v1.Service", "spec.selector"),
+            (POD, "spec.nodeSelector"),
+            (POD, "spec.containers.*.env.*.valueFrom.fieldRef"),
+        ] {
+            assert!(atomic(selector.0, selector.1), "{selector:?}");
+        }
+        for granular in [
+            "metadata.labels",
+            "spec",
+            "spec.containers.*.resources.limits",
+        ] {
+            assert!(!atomic(POD, granular), "{granular}");
+        }
+        let data = at("io.k8s.api.core.v1.ConfigMap", "data").map.unwrap();
+        assert!(!data.atomic && data.fields.is_empty());
+    }
+
+    #[test]
+    fn protocols_have_a_default() {
+        let map = at(POD, "spec.containers.*.ports.*").map.unwrap();
+        assert_eq!(map.fields["protocol"].default, Some(Value::from("TCP")));
+        assert_eq!(map.fields["containerPort"].default, Some(Value::from(0)));
+        assert_eq!(map.fields["name"].default, None);
+    }
+
+    #[test]
+    fn what_is_always_there_is_in_a_blank_object() {
+        let blank = |definition: &str, group: &str, kind: &str| {
+            let gvk = GroupVersionKind::new(group, "v1", kind);
+            blank(table().id(definition).unwrap(), &gvk)
+        };
+        assert_eq!(
+            blank("io.k8s.api.apps.v1.Deployment", "apps", "Deployment"),
+            serde_json::json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {},
+                "spec": {"selector": null, "strategy": {},
+                    "template": {"metadata": {}, "spec": {"containers": null}}},
+                "status": {}})
+        );
+        assert_eq!(
+            blank("io.k8s.api.core.v1.Service", "", "Service"),
+            serde_json::json!({"apiVersion": "v1", "kind": "Service", "metadata": {}, "spec": {},
+                "status": {"loadBalancer": {}}})
+        );
     }
 }

@@ -19,7 +19,7 @@ use super::reset::ResetFields;
 use super::schema::Schema;
 use super::set::{self, Set};
 use super::typed::{Duplicates, Typed};
-use super::update::{Config, Converter, Updater};
+use super::update::{Config, Converter, Updater, value_error};
 use crate::validate;
 
 /// The annotation in which client-side apply keeps what it applied last.
@@ -52,6 +52,9 @@ pub struct Writer<'a> {
     pub subresource: &'a str,
     /// The kind that the endpoint takes.
     pub gvk: &'a GroupVersionKind,
+    /// An object of that kind with nothing in it but what is always there:
+    /// nobody comes to own that by creating one ([`super::builtin::blank`]).
+    pub blank: &'a Value,
     /// What is known of that kind's type.
     pub schema: &'a Arc<Schema>,
     /// The kind's other versions.
@@ -88,8 +91,10 @@ pub fn apply(
         return Err(ApplyError::ManagedFieldsGiven);
     }
     let managed = live.map(Managed::of).transpose()?.unwrap_or_default();
+    let mut nothing = Value::Object(Map::new());
+    meta::value::set_type_meta(&mut nothing, writer.gvk);
     let applied = Apply {
-        live: writer.live(live)?,
+        live: writer.live(live, &nothing)?,
         config: writer.config(config)?,
         managed,
         writer,
@@ -148,7 +153,7 @@ pub fn account(
         // Nobody was tracked from the start, so nobody is: an apply begins it.
         return Ok(managed);
     }
-    let live = writer.live(live)?;
+    let live = writer.live(live, writer.blank)?;
     let new = Typed::new(writer.schema, without_entries(new), Duplicates::Allowed).map_err(
         |problems| ApplyError::New {
             object: describe(new, writer.gvk),
@@ -177,7 +182,7 @@ pub fn extract(object: &Value, writer: &Writer<'_>) -> Result<Option<Value>, App
     let Some(owned) = managed.0.get(&id) else {
         return Ok(None);
     };
-    let typed = writer.live(Some(object))?;
+    let typed = writer.live(Some(object), writer.blank)?;
     let mut config = typed.extract(&owned.set.leaves()).value().as_ref().clone();
     meta::value::set_type_meta(&mut config, writer.gvk);
     Ok(Some(config))
@@ -232,22 +237,16 @@ impl Writer<'_> {
         }
     }
 
-    /// Returns the object of this kind that has nothing in it.
-    fn empty(&self) -> Value {
-        let mut object = Value::Object(Map::new());
-        meta::value::set_type_meta(&mut object, self.gvk);
-        object
-    }
-
-    fn live(&self, live: Option<&Value>) -> Result<Typed, ApplyError> {
-        let value = live.map_or_else(|| self.empty(), without_entries);
+    /// Types the live object, or one that is not there yet.
+    fn live(&self, live: Option<&Value>, blank: &Value) -> Result<Typed, ApplyError> {
+        let value = without_entries(live.unwrap_or(blank));
         let object = describe(&value, self.gvk);
         Typed::new(self.schema, value, Duplicates::Allowed)
             .map_err(|problems| ApplyError::Live { object, problems })
     }
 
     fn config(&self, config: &Value) -> Result<Typed, ApplyError> {
-        Typed::new(self.schema, config.clone(), Duplicates::Refused).map_err(|problems| {
+        Typed::new(self.schema, without_entries(config), Duplicates::Refused).map_err(|problems| {
             ApplyError::Config {
                 object: describe(config, self.gvk),
                 problems,
@@ -301,7 +300,8 @@ impl Apply<'_> {
         let managed = if self.managed.0.is_empty() {
             // What is there already belongs to somebody: not to know whom must
             // not make it fair game.
-            let nothing = self.live_from(writer.empty());
+            let nothing = Typed::new(writer.schema, writer.blank.clone(), Duplicates::Allowed)
+                .map_err(value_error("type an object with nothing in it"))?;
             first = writer.track(&nothing, &self.live, &self.managed, BEFORE_FIRST_APPLY)?;
             &first
         } else {
@@ -330,12 +330,6 @@ impl Apply<'_> {
         managed.0.retain(|_, owned| !owned.set.is_empty());
         let object = merged.object.unwrap_or_else(|| self.live.clone());
         Ok((object.value().as_ref().clone(), managed))
-    }
-
-    /// Types an object that has the fields of the live one or fewer.
-    fn live_from(&self, value: Value) -> Typed {
-        Typed::new(self.live.schema(), value, Duplicates::Allowed)
-            .unwrap_or_else(|_| self.live.extract(&Set::new()))
     }
 
     /// Leaves out the conflicts over what client-side apply applied last: there
@@ -401,5 +395,129 @@ fn keep_last_applied(object: &mut Value, config: &Value) {
         if size + LAST_APPLIED.len() + text.len() <= validate::ANNOTATIONS_MAX {
             annotations.insert(LAST_APPLIED.to_owned(), Value::from(text));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use serde_json::json;
+
+    use super::super::builtin;
+    use super::super::update::OneVersion;
+    use super::*;
+    use crate::table::table;
+
+    fn with<T>(manager: &str, test: impl FnOnce(&Writer<'_>) -> T) -> T {
+        let gvk = GroupVersionKind::new("", "v1", "ConfigMap");
+        let def = table().id("io.k8s.api.core.v1.ConfigMap").unwrap();
+        test(&Writer {
+            manager,
+            subresource: "",
+            gvk: &gvk,
+            blank: &builtin::blank(def, &gvk),
+            schema: &Arc::new(builtin::schema(def)),
+            converter: &OneVersion("v1"),
+            reset: &BTreeMap::new(),
+            now: Timestamp::from_second(60).unwrap(),
+        })
+    }
+
+    fn map(data: Value) -> Value {
+        json!({"apiVersion": "v1", "kind": "ConfigMap", "data": data,
+            "metadata": {"name": "m", "namespace": "n", "uid": "u"}})
+    }
+
+    #[test]
+    fn a_configuration_is_of_the_kind_of_the_endpoint() {
+        for (api_version, kind, given) in [
+            ("v1", "Secret", "/v1, Kind=Secret"),
+            ("apps/v1", "ConfigMap", "apps/v1, Kind=ConfigMap"),
+            ("", "", "/, Kind="),
+        ] {
+            let config = json!({"apiVersion": api_version, "kind": kind});
+            let error = with("a", |w| apply(None, &config, w, false)).unwrap_err();
+            assert_eq!(error.to_string(), format!("invalid object type: {given}"));
+            assert_eq!(error.status().code, 400);
+        }
+    }
+
+    #[test]
+    fn what_is_sent_to_the_client_says_who_and_what() {
+        let live = with("b", |w| update(None, map(json!({"k": "1"})), w));
+        let error = with("a", |w| {
+            apply(Some(&live), &map(json!({"k": "2"})), w, false)
+        });
+        let status = error.unwrap_err().status();
+        assert_eq!(
+            (status.code, status.reason),
+            (409, meta::status::Reason::Conflict)
+        );
+        assert_eq!(
+            status.message,
+            "Apply failed with 1 conflict: conflict with \"b\" using v1: .data.k"
+        );
+        let details = serde_json::to_value(status.details).unwrap();
+        assert_eq!(
+            details,
+            json!({"causes": [{"reason": "FieldManagerConflict",
+                "message": "conflict with \"b\" using v1", "field": ".data.k"}]})
+        );
+        let wrong = json!({"apiVersion": "v1", "kind": "ConfigMap", "date": {},
+            "metadata": {"name": "m", "namespace": "n"}});
+        let error = with("a", |w| apply(None, &wrong, w, false)).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "failed to create typed patch object (n/m; /v1, Kind=ConfigMap): \
+             .date: field not declared in schema"
+        );
+    }
+
+    #[test]
+    fn an_object_that_only_times_tell_apart_is_the_same() {
+        let live = with("a", |w| update(None, map(json!({"k": "1"})), w));
+        let mut later = live.clone();
+        later["metadata"]["managedFields"][0]["time"] = json!("2026-01-01T00:00:00Z");
+        assert!(same_but_times(&live, &later));
+        // A client that sends other times gets those of before.
+        assert_eq!(with("b", |w| update(Some(&live), later.clone(), w)), live);
+        later["metadata"]["managedFields"][0]["manager"] = json!("c");
+        assert!(!same_but_times(&live, &later));
+        assert!(!same_but_times(&live, &map(json!({"k": "1"}))));
+    }
+
+    #[test]
+    fn ownership_that_cannot_be_told_stays() {
+        let live = with("a", |w| update(None, map(json!({"k": "1"})), w));
+        let odd = map(json!(["not a map"]));
+        let stored = with("b", |w| update(Some(&live), odd.clone(), w));
+        assert_eq!(
+            stored["metadata"]["managedFields"],
+            live["metadata"]["managedFields"]
+        );
+        assert!(with("b", |w| account(Some(&live), &odd, w)).is_err());
+    }
+
+    #[test]
+    fn what_was_applied_last_is_kept_unless_it_is_too_large() {
+        let annotated = |text: &str| {
+            let mut object = map(json!({"k": "1"}));
+            object["metadata"]["annotations"] = json!({LAST_APPLIED: text, "a": "b"});
+            object
+        };
+        let live = with("x", |w| update(None, annotated("{}"), w));
+        let small = with("kubectl", |w| {
+            apply(Some(&live), &map(json!({"l": "<"})), w, false)
+        });
+        let kept = small.unwrap().object["metadata"]["annotations"][LAST_APPLIED].clone();
+        assert_eq!(
+            kept,
+            "{\"apiVersion\":\"v1\",\"data\":{\"l\":\"\\u003c\"},\"kind\":\"ConfigMap\",\
+             \"metadata\":{\"name\":\"m\",\"namespace\":\"n\",\"uid\":\"u\"}}\n"
+        );
+        let large = map(json!({"l": "x".repeat(validate::ANNOTATIONS_MAX)}));
+        let applied = with("kubectl", |w| apply(Some(&live), &large, w, false)).unwrap();
+        assert_eq!(applied.object["metadata"]["annotations"], json!({"a": "b"}));
     }
 }

@@ -9,6 +9,8 @@ mod keys;
 mod merge;
 mod reconcile;
 mod remove;
+#[cfg(test)]
+mod tests;
 mod to_set;
 mod validate;
 
@@ -101,15 +103,14 @@ impl Typed {
         self.with(remove::extract(&self.schema, &self.value, set))
     }
 
-    /// Drops the nulls that [`Typed::remove`] left of what lost all it had. `from`
-    /// is the value from which was removed.
+    /// Drops the nulls that [`Typed::remove`] left of what lost all it had; what is
+    /// owned itself stays, empty. `from` is the value from which was removed.
     #[must_use]
-    pub(super) fn without_emptied(&self, from: &Self) -> Self {
-        self.with(remove::without_emptied(
-            &self.schema,
-            &from.value,
-            &self.value,
-        ))
+    pub(super) fn without_emptied(&self, from: &Self, owned: &Set) -> Self {
+        let emptied = remove::Emptied {
+            schema: &self.schema,
+        };
+        self.with(emptied.drop(&from.value, &self.value, owned))
     }
 
     /// Adds the declared fields that lead to a path of a set of this type.

@@ -70,7 +70,7 @@ pub struct Config<'a> {
     pub force: bool,
 }
 
-fn value_error(doing: &'static str) -> impl FnOnce(Problems) -> MergeError {
+pub(super) fn value_error(doing: &'static str) -> impl FnOnce(Problems) -> MergeError {
     move |problems| MergeError::Value { doing, problems }
 }
 
@@ -209,9 +209,15 @@ impl Updater<'_> {
         let new = match last {
             Some(last) if !last.set.is_empty() => {
                 let pruned = self.prune(&merged, &managed, config.version, &last)?;
-                // What lost all it had goes, unless it is stated to be empty.
+                // What lost all it had goes, unless somebody states it to be empty.
+                let mut owned = Set::new();
+                for other in managed.0.values() {
+                    if other.api_version == config.version {
+                        owned = owned.union(&other.set);
+                    }
+                }
                 pruned
-                    .without_emptied(&merged)
+                    .without_emptied(&merged, &owned)
                     .merge(config.object)
                     .map_err(value_error("merge config"))?
             }

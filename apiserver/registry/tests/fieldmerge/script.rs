@@ -116,6 +116,13 @@ impl Server {
             .collect()
     }
 
+    fn blank(&self, gvk: &GroupVersionKind) -> Value {
+        match &self.kind {
+            Some(kind) => builtin::blank(table().id(kind).unwrap(), gvk),
+            None => json!({"apiVersion": gvk.api_version(), "kind": gvk.kind}),
+        }
+    }
+
     fn full(&self, object: &Value, version: &str) -> Value {
         let mut object = object.clone();
         if self.kind.is_none() {
@@ -153,6 +160,7 @@ impl Server {
             manager: step["extract"].as_str().unwrap_or(word("by")),
             subresource: word("through"),
             gvk: &gvk,
+            blank: &self.blank(&gvk),
             schema: &schema,
             converter: &*self,
             reset: &reset,

@@ -57,22 +57,30 @@ impl Walk<'_> {
         }
     }
 
-    /// Returns what is left of one field or item; `None` for nothing.
+    /// Returns what is left of one field or item; `None` for nothing. `alone` is
+    /// what is extracted of a container that is in the set and has nothing in it
+    /// that is.
     fn inner(
         &self,
         ty: Option<TypeId>,
         name: &PathElement,
         value: &Value,
         set: &Set,
+        alone: fn(Value) -> Option<Value>,
     ) -> Option<Value> {
+        let walk = |below: &Set| match ty {
+            Some(ty) => self.value(ty, value, below),
+            None => value.clone(),
+        };
         let member = set.contains_element(name);
         match (self.extract, member, set.below(name)) {
             (false, true, _) | (true, false, None) => None,
-            (false, false, None) | (true, true, None) => Some(value.clone()),
-            (_, _, Some(below)) => Some(match ty {
-                Some(ty) => self.value(ty, value, below),
-                None => value.clone(),
-            }),
+            (false, false, None) => Some(value.clone()),
+            (_, _, Some(below)) => Some(walk(below)),
+            (true, true, None) => match walk(&EMPTY) {
+                Value::Null => alone(value.clone()),
+                leaf => Some(leaf),
+            },
         }
     }
 
@@ -80,7 +88,7 @@ impl Walk<'_> {
         let mut left = Map::new();
         for (name, value) in fields {
             let element = PathElement::field(name.as_str());
-            if let Some(inner) = self.inner(map.field(name), &element, value, set) {
+            if let Some(inner) = self.inner(map.field(name), &element, value, set, emptied) {
                 left.insert(name.clone(), inner);
             }
         }
@@ -95,7 +103,7 @@ impl Walk<'_> {
         let left: Vec<Value> = items
             .iter()
             .filter_map(|item| match keys::item(self.schema, list, item) {
-                Ok(name) => self.inner(Some(list.element), &name, item, set),
+                Ok(name) => self.inner(Some(list.element), &name, item, set, Some),
                 // What has no name is in no set.
                 Err(_) => (!self.extract).then(|| item.clone()),
             })
@@ -108,38 +116,86 @@ impl Walk<'_> {
     }
 }
 
-/// Drops the nulls in a value that stand where `from` had something.
-pub(super) fn without_emptied(schema: &Schema, from: &Value, value: &Value) -> Value {
-    drop_nulls(schema, schema.root(), from, value)
+/// Deals with what removing left of containers that lost all they had.
+pub(super) struct Emptied<'s> {
+    pub(super) schema: &'s Schema,
 }
 
-fn drop_nulls(schema: &Schema, ty: TypeId, from: &Value, value: &Value) -> Value {
-    match (schema.atom(ty).narrow(Some(value)).shape(), from, value) {
-        (Shape::Map(map), Value::Object(from), Value::Object(fields)) if !map.atomic => {
-            let mut left = Map::new();
-            for (name, value) in fields {
-                let value = match (from.get(name), map.field(name)) {
-                    (Some(from), _) if value.is_null() && !from.is_null() => continue,
-                    (Some(from), Some(ty)) => drop_nulls(schema, ty, from, value),
-                    _ => value.clone(),
-                };
-                left.insert(name.clone(), value);
+impl Emptied<'_> {
+    /// Drops the nulls in a value that stand where `from` had something. Where
+    /// the path itself is owned, the container stays and is empty; so does the
+    /// key of a map, which would have been removed itself if it were to go.
+    pub(super) fn drop(&self, from: &Value, value: &Value, owned: &Set) -> Value {
+        self.value(self.schema.root(), from, value, owned)
+    }
+
+    fn value(&self, ty: TypeId, from: &Value, value: &Value, owned: &Set) -> Value {
+        match (
+            self.schema.atom(ty).narrow(Some(value)).shape(),
+            from,
+            value,
+        ) {
+            (Shape::Map(map), Value::Object(from), Value::Object(fields)) if !map.atomic => {
+                self.fields(map, from, fields, owned)
             }
-            Value::Object(left)
+            (Shape::List(list), Value::Array(from), Value::Array(items))
+                if list.kind != ListKind::Atomic =>
+            {
+                self.items(list, from, items, owned)
+            }
+            _ => value.clone(),
         }
-        (Shape::List(list), Value::Array(from), Value::Array(items))
-            if list.kind != ListKind::Atomic =>
-        {
-            let name = |item| keys::item(schema, list, item).ok();
-            let by_name: BTreeMap<_, _> = from.iter().map(|item| (name(item), item)).collect();
-            let left = items.iter().filter(|item| !item.is_null()).map(|item| {
-                match by_name.get(&name(item)) {
-                    Some(from) => drop_nulls(schema, list.element, from, item),
-                    None => item.clone(),
+    }
+
+    fn fields(
+        &self,
+        map: &MapType,
+        from: &Map<String, Value>,
+        fields: &Map<String, Value>,
+        owned: &Set,
+    ) -> Value {
+        let mut left = Map::new();
+        for (name, value) in fields {
+            let element = PathElement::field(name.as_str());
+            let value = match (from.get(name), map.field(name)) {
+                (Some(from), _) if value.is_null() && !from.is_null() => {
+                    let is_item = !map.fields.contains_key(name.as_str());
+                    match (is_item || owned.contains_element(&element), from) {
+                        (true, Value::Object(_)) => Value::Object(Map::new()),
+                        (true, Value::Array(_)) => Value::Array(Vec::new()),
+                        _ => continue,
+                    }
                 }
-            });
-            left.collect()
+                (Some(from), Some(ty)) => {
+                    let below = owned.below(&element).unwrap_or(&EMPTY);
+                    self.value(ty, from, value, below)
+                }
+                _ => value.clone(),
+            };
+            left.insert(name.clone(), value);
         }
-        _ => value.clone(),
+        Value::Object(left)
+    }
+
+    fn items(&self, list: &ListType, from: &[Value], items: &[Value], owned: &Set) -> Value {
+        let name = |item| keys::item(self.schema, list, item).ok();
+        let by_name: BTreeMap<_, _> = from.iter().map(|item| (name(item), item)).collect();
+        let left = items.iter().filter(|item| !item.is_null()).map(|item| {
+            let name = name(item);
+            let below = name.as_ref().and_then(|name| owned.below(name));
+            match by_name.get(&name) {
+                Some(from) => self.value(list.element, from, item, below.unwrap_or(&EMPTY)),
+                None => item.clone(),
+            }
+        });
+        left.collect()
     }
 }
+
+/// Returns what is left of a container of which nothing is: null, as upstream,
+/// whose appliers then own it by that.
+fn emptied(_: Value) -> Option<Value> {
+    Some(Value::Null)
+}
+
+static EMPTY: Set = Set::new();
