@@ -144,91 +144,76 @@ impl Server {
             let _ = writeln!(out, "> serve {versions}\n");
             return;
         }
+        let (verb, object) = match (step.get("apply"), step.get("update")) {
+            (Some(object), _) => ("apply", object),
+            (_, Some(object)) => ("update", object),
+            _ => return self.extract(step, out),
+        };
+        let word = |field: &str, before: &str| match step[field].as_str() {
+            Some(text) => format!("{before}{text}"),
+            None => String::new(),
+        };
+        let _ = writeln!(
+            out,
+            "> {verb}{}{}{}{}",
+            if step["force"] == true {
+                ", forced,"
+            } else {
+                ""
+            },
+            word("by", " by "),
+            word("version", " in "),
+            word("through", " through "),
+        );
+        let version = step["version"].as_str().unwrap_or("v1");
+        let object = self.full(object, version);
+        let live = self.live.as_ref();
+        let live = live.map(|live| self.renamed_to(live, version).unwrap());
+        let written = self.written(step, |writer| match verb {
+            "apply" => apply(live.as_ref(), &object, writer, step["force"] == true),
+            _ => Ok(update(live.as_ref(), object.clone(), writer)),
+        });
+        match written {
+            Err(why) => {
+                let _ = writeln!(out, "{why}\n");
+            }
+            Ok(mut new) => {
+                print(&new, out);
+                meta::value::set_metadata(&mut new, "uid", "u");
+                self.live = Some(self.renamed_to(&new, "v1").unwrap());
+            }
+        }
+    }
+
+    /// Does something as the writer that a step describes.
+    fn written<T>(&self, step: &Value, write: impl FnOnce(&Writer<'_>) -> T) -> T {
         let word = |field: &str| step[field].as_str().unwrap_or_default();
         let version = step["version"].as_str().unwrap_or("v1");
         let gvk = self.gvk(step, version);
-        let schema = self.schema(version);
-        let reset: Vec<&str> = step["reset"]
-            .as_array()
-            .into_iter()
-            .flatten()
-            .filter_map(Value::as_str)
-            .collect();
+        let reset = step["reset"].as_array().into_iter().flatten();
+        let reset: Vec<&str> = reset.filter_map(Value::as_str).collect();
         let filter = Filter::Exclude(set::of_fields(&reset));
-        let reset = BTreeMap::from([(gvk.api_version(), filter)]);
-        let writer = Writer {
+        write(&Writer {
             manager: step["extract"].as_str().unwrap_or(word("by")),
             subresource: word("through"),
             gvk: &gvk,
             blank: &self.blank(&gvk),
-            schema: &schema,
-            converter: &*self,
-            reset: &reset,
+            schema: &self.schema(version),
+            converter: self,
+            reset: &BTreeMap::from([(gvk.api_version(), filter)]),
             now: Timestamp::from_second(self.second).unwrap(),
-        };
-        let forced = step["force"] == true;
-        let (verb, object) = match (step.get("apply"), step.get("update")) {
-            (Some(object), _) => ("apply", object),
-            (_, Some(object)) => ("update", object),
-            _ => {
-                let live = self.live.as_ref().expect("a live object");
-                let own = fieldmerge::chain::extract(live, &writer).unwrap();
-                let _ = writeln!(
-                    out,
-                    "> extract {}\n{}\n",
-                    writer.manager,
-                    shown(own.as_ref())
-                );
-                return;
-            }
-        };
+        })
+    }
+
+    fn extract(&self, step: &Value, out: &mut String) {
+        let live = self.live.as_ref().expect("a live object");
+        let own = self.written(step, |writer| fieldmerge::chain::extract(live, writer));
+        let own = own.unwrap().map_or("nothing".to_owned(), |v| v.to_string());
         let _ = writeln!(
             out,
-            "> {verb}{} by {}{}{}",
-            if forced { ", forced," } else { "" },
-            writer.manager,
-            step["version"]
-                .as_str()
-                .map(|v| format!(" in {v}"))
-                .unwrap_or_default(),
-            step["through"]
-                .as_str()
-                .map(|s| format!(" through {s}"))
-                .unwrap_or_default(),
+            "> extract {}\n{own}\n",
+            step["extract"].as_str().unwrap()
         );
-        let object = self.full(object, version);
-        let live = self
-            .live
-            .as_ref()
-            .map(|live| self.renamed_to(live, version).unwrap());
-        let new = match verb {
-            "apply" => match fieldmerge::apply(live.as_ref(), &object, &writer, forced) {
-                Ok(applied) => {
-                    if !applied.changed {
-                        assert_eq!(live.as_ref(), Some(&applied.object));
-                        out.push_str("unchanged\n\n");
-                        return;
-                    }
-                    applied.object
-                }
-                Err(error) => {
-                    let status = error.status();
-                    let _ = writeln!(out, "{} {}\n", status.code, status.message);
-                    return;
-                }
-            },
-            _ => {
-                let mut object = object;
-                if live.is_some() {
-                    meta::value::set_metadata(&mut object, "uid", "u");
-                }
-                fieldmerge::update(live.as_ref(), object, &writer)
-            }
-        };
-        let mut new = new;
-        print(&new, out);
-        meta::value::set_metadata(&mut new, "uid", "u");
-        self.live = Some(self.renamed_to(&new, "v1").unwrap());
     }
 
     fn gvk(&self, step: &Value, version: &str) -> GroupVersionKind {
@@ -283,8 +268,31 @@ impl Converter for Server {
     }
 }
 
-fn shown(value: Option<&Value>) -> String {
-    value.map_or("nothing".to_owned(), Value::to_string)
+/// Applies an object. The error is what the client or the reader is told.
+fn apply(
+    live: Option<&Value>,
+    object: &Value,
+    writer: &Writer<'_>,
+    force: bool,
+) -> Result<Value, String> {
+    match fieldmerge::apply(live, object, writer, force) {
+        Ok(applied) if applied.changed => Ok(applied.object),
+        Ok(applied) => {
+            assert_eq!(live, Some(&applied.object));
+            Err("unchanged".to_owned())
+        }
+        Err(error) => {
+            let status = error.status();
+            Err(format!("{} {}", status.code, status.message))
+        }
+    }
+}
+
+fn update(live: Option<&Value>, mut object: Value, writer: &Writer<'_>) -> Value {
+    if live.is_some() {
+        meta::value::set_metadata(&mut object, "uid", "u");
+    }
+    fieldmerge::update(live, object, writer)
 }
 
 fn print(object: &Value, out: &mut String) {
