@@ -18,7 +18,8 @@
 //! - [`update`]: Apply and Update over the sets of all managers;
 //! - [`entries`]: `metadata.managedFields` read and written;
 //! - [`chain`]: what the API server does around it, as two functions,
-//!   [`apply`] and [`update()`].
+//!   [`apply`] and [`update()`];
+//! - [`served`]: the built-in kinds, ready for these two.
 //!
 //! A verb that applies gives [`apply`] the live object as its endpoint shows it
 //! and the decoded body, and treats the outcome as it would a body: types,
@@ -42,6 +43,7 @@ mod fields;
 mod gotext;
 pub mod reset;
 pub mod schema;
+pub mod served;
 pub mod set;
 pub mod typed;
 pub mod update;
@@ -52,6 +54,7 @@ pub use entries::{Managed, ManagerId, Operation};
 pub use error::{ApplyError, Conflict, MergeError, Problems};
 pub use reset::{Filter, ResetFields};
 pub use schema::Schema;
+pub use served::Served;
 pub use set::Set;
 pub use typed::Typed;
 pub use update::{Converter, OneVersion, Updater};

@@ -345,6 +345,16 @@ pub trait Strategy: Send + Sync {
         keep_other_half(endpoint, new, old);
     }
 
+    /// Names the paths that an endpoint puts back, of which it therefore makes
+    /// nobody the owner.
+    fn reset_fields(&self, endpoint: Endpoint) -> &'static [&'static str] {
+        match endpoint {
+            Endpoint::Main | Endpoint::Finalize => &["status"],
+            Endpoint::Status => &["spec"],
+            Endpoint::Other => &[],
+        }
+    }
+
     /// Checks an object that is created, and the new one of an update.
     fn validate(&self, _object: &Value, _errors: &mut Vec<FieldError>) {}
 

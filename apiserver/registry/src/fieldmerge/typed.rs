@@ -118,3 +118,8 @@ impl Typed {
         set.with_named_fields(&self.schema, Some(self.schema.root()))
     }
 }
+
+/// Returns the items of a list; none of what is no list.
+fn array(value: Option<&Value>) -> &[Value] {
+    value.and_then(Value::as_array).map_or(&[], Vec::as_slice)
+}

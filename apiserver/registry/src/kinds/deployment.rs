@@ -51,6 +51,14 @@ pub(crate) static KIND: Kind = Kind {
 struct Deployment;
 
 impl Strategy for Deployment {
+    fn reset_fields(&self, endpoint: Endpoint) -> &'static [&'static str] {
+        match endpoint {
+            Endpoint::Status => &["spec", "metadata.labels"],
+            Endpoint::Main => &["status"],
+            Endpoint::Finalize | Endpoint::Other => &[],
+        }
+    }
+
     fn default(&self, object: &mut Value) {
         let spec = workload::default_template(object);
         fill(spec, "replicas", 1);

@@ -89,6 +89,18 @@ pub(crate) static KIND: Kind = Kind {
 struct Pod;
 
 impl Strategy for Pod {
+    fn reset_fields(&self, endpoint: Endpoint) -> &'static [&'static str] {
+        match endpoint {
+            Endpoint::Status => &[
+                "spec",
+                "metadata.deletionTimestamp",
+                "metadata.ownerReferences",
+            ],
+            Endpoint::Main => &["status"],
+            Endpoint::Finalize | Endpoint::Other => &[],
+        }
+    }
+
     fn default(&self, object: &mut Value) {
         let spec = object_mut(object, "spec");
         podspec::defaults::spec(spec);

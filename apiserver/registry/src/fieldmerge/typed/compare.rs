@@ -9,7 +9,7 @@ use super::super::error::Problems;
 use super::super::reset::Filter;
 use super::super::schema::{ListKind, ListType, MapType, Narrowed, Schema, Shape, TypeId};
 use super::super::set::Set;
-use super::{keys, validate};
+use super::{array, keys, validate};
 
 /// The paths at which a new value differs from an old one, each in one set.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -251,8 +251,4 @@ impl Walk<'_> {
 
 fn len(value: Option<&Value>) -> usize {
     value.and_then(Value::as_object).map_or(0, Map::len)
-}
-
-fn array(value: Option<&Value>) -> &[Value] {
-    value.and_then(Value::as_array).map_or(&[], Vec::as_slice)
 }

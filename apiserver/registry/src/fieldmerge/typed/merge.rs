@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 use super::super::element::PathElement;
 use super::super::error::Problems;
 use super::super::schema::{ListKind, ListType, MapType, Schema, Shape, TypeId};
-use super::{keys, validate};
+use super::{array, keys, validate};
 
 /// Merges two values of one type: `new` over `old`.
 pub(super) fn merge(schema: &Schema, old: &Value, new: &Value) -> Result<Value, Problems> {
@@ -62,10 +62,6 @@ fn leaf(old: Option<&Value>, new: Option<&Value>) -> Value {
 /// unless the other side has something: so the two stay apart.)
 fn object(value: Option<&Value>) -> Option<&Map<String, Value>> {
     value?.as_object().filter(|map| !map.is_empty())
-}
-
-fn array(value: Option<&Value>) -> &[Value] {
-    value.and_then(Value::as_array).map_or(&[], Vec::as_slice)
 }
 
 fn fields(
