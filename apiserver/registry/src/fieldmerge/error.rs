@@ -11,6 +11,9 @@ use super::entries::{EntryError, ManagerId};
 /// The cause that a conflict's status carries, once for each field.
 pub const CAUSE_CONFLICT: &str = "FieldManagerConflict";
 
+/// The most problems that are reported of a value.
+pub const MAX_PROBLEMS: usize = 64;
+
 /// Something wrong with a value at a path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
@@ -20,7 +23,7 @@ pub struct Problem {
     pub message: String,
 }
 
-/// Everything that is wrong with a value.
+/// What is wrong with a value: everything, or the first [`MAX_PROBLEMS`].
 #[derive(Clone, Debug, Default, PartialEq, Eq, thiserror::Error)]
 #[error("{}", self.text())]
 pub struct Problems(Vec<Problem>);
@@ -43,7 +46,8 @@ impl Problems {
     }
 
     pub(super) fn extend(&mut self, other: Self) {
-        self.0.extend(other.0);
+        let room = MAX_PROBLEMS.saturating_sub(self.0.len());
+        self.0.extend(other.0.into_iter().take(room));
     }
 
     pub(super) fn and(mut self, other: Self) -> Self {
@@ -222,5 +226,49 @@ fn conflict_message(conflicts: &[Conflict]) -> String {
 impl From<FieldsError> for EntryError {
     fn from(error: FieldsError) -> Self {
         Self::Fields(error)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::entries::Operation;
+    use super::*;
+
+    #[test]
+    fn conflicts_are_told_by_manager_in_order() {
+        let conflict = |manager: &str, operation, through: &str, field: &str| Conflict {
+            manager: ManagerId::new(manager, operation, "v1", through),
+            path: vec![PathElement::field("spec"), PathElement::field(field)],
+        };
+        let (a, b, c) = (
+            conflict("foo", Operation::Update, "scale", "replicas"),
+            conflict("bar", Operation::Apply, "", "paused"),
+            conflict("foo", Operation::Update, "scale", "paused"),
+        );
+        assert_eq!(
+            MergeError::Conflict(vec![a.clone()]).to_string(),
+            "Apply failed with 1 conflict: \
+             conflict with \"foo\" with subresource \"scale\" using v1: .spec.replicas"
+        );
+        assert_eq!(
+            MergeError::Conflict(vec![a, b, c]).to_string(),
+            "Apply failed with 3 conflicts: conflicts with \"bar\":\n- .spec.paused\n\
+             conflicts with \"foo\" with subresource \"scale\" using v1:\n\
+             - .spec.replicas\n- .spec.paused"
+        );
+    }
+
+    #[test]
+    fn problems_have_a_limit_and_their_paths() {
+        let mut all = Problems::default();
+        for at in 0..2 * MAX_PROBLEMS {
+            let one = Problems::one("is wrong".to_owned());
+            all.extend(one.below(&PathElement::Index(at as i64)));
+        }
+        assert_eq!(all.list().len(), MAX_PROBLEMS);
+        let two = Problems::one("no".to_owned())
+            .and(Problems::one("nor this".to_owned()).below(&PathElement::field("b")))
+            .below(&PathElement::field("a"));
+        assert_eq!(two.to_string(), "errors:\n  .a: no\n  .a.b: nor this");
     }
 }
