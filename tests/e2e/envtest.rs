@@ -137,29 +137,30 @@ impl Assets {
         (self.run(&self.apiserver, &args), url)
     }
 
-    /// kubectl that knows the server by its authority, and comes as a user or nobody.
-    fn kubectl(&self, kubectl: &Path, url: &str, user: Option<&[(DnType, &str)]>) -> Kubectl {
-        let ca = self.path("serving-ca.crt");
-        fs::write(&ca, &self.serving.pem).unwrap();
-        let mut credentials = String::from("{}");
-        if let Some(subject) = user {
-            let (cert, key) = self.clients.issue(&[], subject);
-            let (cert_path, key_path) = (self.path("user.crt"), self.path("user.key"));
-            fs::write(&cert_path, cert).unwrap();
-            fs::write(&key_path, key).unwrap();
-            credentials = format!("{{client-certificate: {cert_path}, client-key: {key_path}}}");
-        }
-        let kubeconfig = self.path(match user {
-            Some(_) => "user.kubeconfig",
-            None => "nobody.kubeconfig",
-        });
+    /// kubectl as the administrator that envtest makes, who knows the server by the
+    /// authority that envtest made.
+    fn kubectl(&self, kubectl: &Path, url: &str) -> Kubectl {
+        let write = |name: &str, text: &str| {
+            let path = self.path(name);
+            fs::write(&path, text).unwrap();
+            path
+        };
+        let (cert, key) = self.clients.issue(
+            &[],
+            &[
+                (DnType::CommonName, "admin"),
+                (DnType::OrganizationName, "system:masters"),
+            ],
+        );
+        let ca = write("serving-ca.crt", &self.serving.pem);
+        let (cert, key) = (write("admin.crt", &cert), write("admin.key", &key));
         let text = format!(
             "apiVersion: v1\nkind: Config\ncurrent-context: it\n\
              clusters: [{{name: it, cluster: {{server: \"{url}\", certificate-authority: {ca}}}}}]\n\
-             users: [{{name: it, user: {credentials}}}]\n\
+             users: [{{name: it, user: {{client-certificate: {cert}, client-key: {key}}}}}]\n\
              contexts: [{{name: it, context: {{cluster: it, user: it}}}}]\n"
         );
-        fs::write(&kubeconfig, text).unwrap();
+        let kubeconfig = write("kubeconfig", &text);
         Kubectl::new(kubectl, Path::new(&kubeconfig), self.folder.path())
     }
 }
@@ -175,19 +176,14 @@ fn envtest_finds_what_it_starts_and_stops() {
 
     let (mut etcd, store) = assets.start_etcd();
     let (mut apiserver, url) = assets.start_apiserver(&store);
-    let nobody = assets.kubectl(&kubectl, &url, None);
-    until("health, told to anybody", || {
-        let out = nobody.output("get --raw /healthz");
+    let admin = assets.kubectl(&kubectl, &url);
+    until("health", || {
+        let out = admin.output("get --raw /healthz");
         match out.status.success() && out.stdout == b"ok" {
             true => Ok(()),
             false => Err(String::from_utf8_lossy(&out.stderr).into_owned()),
         }
     });
-    let admin = [
-        (DnType::CommonName, "admin"),
-        (DnType::OrganizationName, "system:masters"),
-    ];
-    let admin = assets.kubectl(&kubectl, &url, Some(&admin));
     admin.run("create configmap it --from-literal=a=b");
     assert_eq!(admin.run("get configmap it -o jsonpath={.data.a}"), "b");
     assert_eq!(
