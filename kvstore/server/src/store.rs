@@ -200,6 +200,11 @@ impl Store {
         }
         let last = self.recovered.last_index();
         self.apply_up_to(config, self.recovered.hard_state.commit)?;
+        let conf = self.machine.membership().conf_state();
+        if conf.voters == [ids.member] && conf.voters_outgoing.is_empty() {
+            // What a lone voter wrote was committed by that, written down or not.
+            self.apply_up_to(config, last)?;
+        }
         let before = self.machine.membership().members().len();
         self.machine.stand_alone(ids.member);
         write_everything_back(&mut self.machine, &self.rows)?;
@@ -234,8 +239,11 @@ impl Store {
     /// Applies what the log holds, up to an index, and brings it all to the rows.
     /// Nobody watches, and raft hears nothing: who votes is decided afterwards.
     fn apply_up_to(&mut self, config: &Config, index: u64) -> Result<(), StartError> {
+        let applied = self.machine.applied_index();
         let mut entries = std::mem::take(&mut self.recovered.entries);
-        entries.retain(|e| e.index > self.machine.applied_index() && e.index <= index);
+        let rest = entries.partition_point(|entry| entry.index <= index);
+        self.recovered.entries = entries.split_off(rest);
+        entries.retain(|entry| entry.index > applied);
         for entry in entries {
             let (index, term) = (entry.index, entry.term);
             let data = match entry.kind {

@@ -1,8 +1,10 @@
 //! What the log's thread is given to do, and when.
 //!
 //! That entries are committed is news to the log which nobody waits for and which may
-//! be lost: the next leader finds out again. Alone it would wake the thread and be
-//! written once for each batch, so it goes along with what comes next, or with a tick.
+//! be lost: the next leader finds out again. By itself it would wake the thread and be
+//! written once for each batch. A lone voter's goes along with what comes next, or with
+//! a tick: whatever that one wrote is committed, so nothing hangs on it, not even what
+//! `--force-new-cluster` keeps.
 
 use std::{path::PathBuf, sync::mpsc};
 
@@ -29,9 +31,9 @@ impl LogQueue {
         let _ended = self.jobs.send(job);
     }
 
-    fn write(&mut self, mut persist: Persist) {
+    fn write(&mut self, mut persist: Persist, alone: bool) {
         let held = self.held.take();
-        if only_commits(&persist) {
+        if alone && only_commits(&persist) {
             self.held = Some(persist);
             return;
         }
@@ -66,7 +68,11 @@ impl Core {
     /// Has something written.
     pub(super) fn persist(&mut self, persist: Persist) {
         match &persist.snapshot {
-            None => self.log.write(persist),
+            None => {
+                let conf = self.member.conf_state();
+                let alone = conf.voters.len() == 1 && conf.voters_outgoing.is_empty();
+                self.log.write(persist, alone);
+            }
             Some(meta) => {
                 let base = Base {
                     index: meta.index,
@@ -130,12 +136,12 @@ mod tests {
     fn a_commit_index_goes_along_with_what_comes_next() {
         let (sender, jobs) = mpsc::channel();
         let mut log = LogQueue::new(sender);
-        log.write(commits(1, 5));
-        log.write(commits(2, 6));
+        log.write(commits(1, 5), true);
+        log.write(commits(2, 6), true);
         assert_eq!(written(&jobs), []);
-        log.write(synced(3));
+        log.write(synced(3), true);
         assert_eq!(written(&jobs), [(3, Some(6))]);
-        log.write(synced(4));
+        log.write(synced(4), true);
         assert_eq!(written(&jobs), [(4, None)]);
     }
 
@@ -143,21 +149,31 @@ mod tests {
     fn a_newer_hard_state_takes_its_place() {
         let (sender, jobs) = mpsc::channel();
         let mut log = LogQueue::new(sender);
-        log.write(commits(1, 5));
+        log.write(commits(1, 5), true);
         let vote = Persist {
             must_sync: true,
             ..commits(2, 7)
         };
-        log.write(vote);
+        log.write(vote, true);
         log.write_held();
         assert_eq!(written(&jobs), [(2, Some(7))]);
+    }
+
+    #[test]
+    fn one_of_several_members_writes_it_at_once() {
+        let (sender, jobs) = mpsc::channel();
+        let mut log = LogQueue::new(sender);
+        log.write(commits(1, 5), true);
+        log.write(commits(2, 6), false);
+        log.write_held();
+        assert_eq!(written(&jobs), [(2, Some(6))]);
     }
 
     #[test]
     fn a_tick_writes_what_was_held_back() {
         let (sender, jobs) = mpsc::channel();
         let mut log = LogQueue::new(sender);
-        log.write(commits(1, 5));
+        log.write(commits(1, 5), true);
         log.write_held();
         log.write_held();
         assert_eq!(written(&jobs), [(1, Some(5))]);

@@ -264,6 +264,35 @@ fn a_member_forced_to_stand_alone_keeps_what_was_committed() {
 }
 
 #[test]
+fn a_lone_member_forced_to_be_one_keeps_what_it_wrote() {
+    let home = tempfile::tempdir().unwrap();
+    let mut config = config(home.path());
+    let alone = Membership::new(
+        77,
+        vec![MemberInfo {
+            id: 2,
+            ..MemberInfo::default()
+        }],
+    );
+    let (mut store, dir) = open(&config, Beginning::New(alone.clone())).unwrap();
+    let entries: Vec<_> = (2..=40).map(|index| put(index, 4)).collect();
+    // Its clients heard of all of them, the log not yet of the last ten.
+    let state = HardState {
+        term: 5,
+        vote: 2,
+        commit: 30,
+    };
+    store.wal.append(Some(&state), &entries).unwrap();
+    store.wal.flush(true).unwrap();
+    drop((store, dir));
+
+    config.force_new_cluster = true;
+    let (store, _dir) = open(&config, Beginning::New(alone)).unwrap();
+    assert_eq!(keys(&store.machine), names(2..=40));
+    assert_eq!(store.recovered.hard_state.commit, 40);
+}
+
+#[test]
 fn a_cluster_cannot_be_forced_out_of_nothing() {
     let home = tempfile::tempdir().unwrap();
     let mut config = config(home.path());

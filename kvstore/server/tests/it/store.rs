@@ -64,6 +64,27 @@ impl Store {
         files
     }
 
+    /// Waits until the log says that all its entries are committed.
+    pub(crate) async fn commit_is_written(&self) {
+        let deadline = std::time::Instant::now() + DEADLINE;
+        loop {
+            let mut told = Vec::new();
+            // It is written to meanwhile.
+            let _torn = kvserver::wal_dump::dump(&self.config.data_dir, None, &mut told);
+            let told = String::from_utf8(told).unwrap();
+            let record = |line: &&str| line.contains("entry\"") || line.contains("hardState\"");
+            if told
+                .lines()
+                .rfind(record)
+                .is_some_and(|line| line.contains("\"hardState\""))
+            {
+                return;
+            }
+            assert!(std::time::Instant::now() < deadline, "{told}");
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+
     pub(crate) fn url(&self) -> String {
         format!("http://{}", self.running().client_addr.unwrap())
     }
