@@ -27,8 +27,10 @@ use bytes::Bytes;
 
 use crate::backend::BackendError;
 use crate::error::Error;
-use crate::key_index::Rev;
+use crate::key_index::{KeyEntry, Rev};
+use crate::key_list::KeyList;
 use crate::machine::{CompactStep, StateMachine};
+use crate::values::Values;
 
 /// Bytes of a value that cost about as much as looking at one more revision: large
 /// values must not make a step long.
@@ -44,11 +46,12 @@ pub(crate) struct Compaction {
     pub(crate) index: u64,
     /// Revisions of keys forgotten since the start.
     pub(crate) forgotten: u64,
-    /// Keys of the values left out of rows that wait for their batch. Their number
-    /// is bounded by that of the rows.
-    pub(crate) dug_up: Vec<Bytes>,
+    /// Keys of the values left out of rows that wait for their batch, step by step:
+    /// one long list would make some put wait while it grows. Their number is bounded
+    /// by that of the rows.
+    pub(crate) dug_up: Vec<KeyList>,
     /// Keys of values that are gone from the tree: their tombstones may follow.
-    pub(crate) gone: VecDeque<Bytes>,
+    pub(crate) gone: VecDeque<KeyList>,
 }
 
 /// Returns the cursor of finished work.
@@ -109,7 +112,9 @@ impl StateMachine {
             });
         };
         self.pins.staged();
-        self.compaction.dug_up.extend(dug_up);
+        if !dug_up.is_empty() {
+            self.compaction.dug_up.push(dug_up);
+        }
         Ok(CompactStep::More)
     }
 
@@ -122,14 +127,22 @@ impl StateMachine {
     /// Forgets the tombstones of some values that are gone from the tree.
     fn forget_tombstones(&mut self, budget: usize) {
         for _ in 0..budget {
-            let Some(key) = self.compaction.gone.pop_front() else {
+            let Some(keys) = self.compaction.gone.front_mut() else {
                 break;
             };
-            self.index.modify(&key, |_, entry| {
+            let Some(key) = keys.pop() else {
+                self.compaction.gone.pop_front();
+                continue;
+            };
+            let (values, compacted) = (&mut self.values, self.compacted);
+            let emptied = self.index.modify(key, |_, entry| {
                 debug_assert!(entry.buried > 0, "a forgotten value is counted once");
                 entry.buried = entry.buried.saturating_sub(1);
+                forget_idle_tombstone(entry, values, compacted)
             });
-            self.forget_idle_tombstone(&key);
+            if emptied == Some(true) {
+                self.index.remove(key);
+            }
         }
     }
 
@@ -160,33 +173,32 @@ impl StateMachine {
 
     /// Forgets what one revision at or below the compacted one makes unreachable.
     fn forget_behind(&mut self, rev: Rev, key: &[u8]) {
-        let gone = self.index.modify(key, |_, entry| match entry.has(rev) {
-            true => entry.forget_before(rev),
-            false => Vec::new(),
+        let (values, compacted) = (&mut self.values, self.compacted);
+        let forgotten = &mut self.compaction.forgotten;
+        let emptied = self.index.modify(key, |_, entry| {
+            let gone = match entry.has(rev) {
+                true => entry.forget_before(rev),
+                false => Vec::new(),
+            };
+            *forgotten += gone.len() as u64;
+            for mark in gone {
+                let stays = values.mark_dead(mark.rev());
+                entry.buried += u32::from(stays && !mark.tombstone);
+            }
+            forget_idle_tombstone(entry, values, compacted)
         });
-        let mut buried = 0;
-        let gone = gone.unwrap_or_default();
-        self.compaction.forgotten += gone.len() as u64;
-        for mark in gone {
-            let stays = self.values.mark_dead(mark.rev());
-            buried += u32::from(stays && !mark.tombstone);
-        }
-        self.index.modify(key, |_, entry| entry.buried += buried);
-        self.forget_idle_tombstone(key);
-    }
-
-    /// Forgets a tombstone when nothing is left under it.
-    fn forget_idle_tombstone(&mut self, key: &[u8]) {
-        let Some(rev) = self
-            .index
-            .get(key)
-            .and_then(|e| e.idle_tombstone(self.compacted))
-        else {
-            return;
-        };
-        if self.index.modify(key, |_, entry| entry.forget_oldest()) == Some(true) {
+        if emptied == Some(true) {
             self.index.remove(key);
         }
-        self.values.mark_dead(rev);
     }
+}
+
+/// Forgets the tombstone of a key when nothing is left under it; returns whether nothing
+/// is left of the key.
+fn forget_idle_tombstone(entry: &mut KeyEntry, values: &mut Values, compacted: i64) -> bool {
+    let Some(rev) = entry.idle_tombstone(compacted) else {
+        return false;
+    };
+    values.mark_dead(rev);
+    entry.forget_oldest()
 }

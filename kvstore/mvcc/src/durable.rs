@@ -14,6 +14,7 @@ use crate::command::{Alarm, AlarmKind};
 use crate::compaction::{Compaction, after};
 use crate::dedupe::{Cut, Dedupe};
 use crate::key_index::{KeyIndex, Rev, Span};
+use crate::key_list::KeyList;
 use crate::lessor::{Lessor, row_key};
 use crate::machine::{Config, Durable, StateMachine};
 use crate::membership::Membership;
@@ -41,7 +42,7 @@ pub(crate) struct Flight {
     ids: Cut,
     after: Durable,
     /// Keys of the values it removes.
-    dug_up: Vec<Bytes>,
+    dug_up: Vec<KeyList>,
 }
 
 /// Is the next batch, still to be packed: the work of copying and checksumming,

@@ -44,6 +44,7 @@ pub mod error;
 mod hash;
 pub mod import;
 mod key_index;
+mod key_list;
 mod lessor;
 pub mod machine;
 pub mod membership;

@@ -50,7 +50,7 @@ impl Default for Config {
         Self {
             lease_ttl_min: 2,
             learners_max: 1,
-            window_bytes: 32 << 20,
+            window_bytes: 8 << 20,
             block_cache_bytes: 32 << 20,
             block_bytes: 32 << 10,
         }

@@ -26,6 +26,7 @@ use crate::key_index::Rev;
 use crate::machine::Config;
 use crate::records::{Records, missing};
 use crate::tail::Tail;
+use crate::key_list::KeyList;
 use crate::view::{STAGED_BYTES_MAX, STAGED_ROWS_MAX};
 
 /// Rows of a batch.
@@ -342,14 +343,14 @@ impl Values {
         &mut self,
         budget: usize,
         alive: &dyn Fn(&Bytes, Rev) -> bool,
-    ) -> Result<Option<Vec<Bytes>>, BackendError> {
+    ) -> Result<Option<KeyList>, BackendError> {
         let Some(start) = self.wasteful.first().copied() else {
             return Ok(None);
         };
         let run = self.wasteful_run(start, budget);
         let mut builder = Builder::default();
         let mut fresh = Vec::new();
-        let mut left_out = Vec::new();
+        let mut left_out = KeyList::default();
         for first in &run {
             let info = self.records.blocks.get(first);
             let info = info.ok_or_else(|| missing(*first))?;
@@ -359,7 +360,7 @@ impl Values {
                 if alive(&record.key, block.rev(at)) {
                     builder.push(block.rev(at), &record);
                 } else if !record.tombstone {
-                    left_out.push(record.key);
+                    left_out.push(&record.key);
                 }
                 if builder.bytes() >= self.block_bytes {
                     fresh.extend(builder.finish());

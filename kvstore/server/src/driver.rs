@@ -11,12 +11,10 @@ use crate::{
 
 /// Why the driver woke up.
 enum Action {
-    /// Somebody proposed or reported something.
+    /// Somebody proposed or reported something, or what was put off is due.
     Turn,
     /// A tick of time passed.
     Tick,
-    /// Watchers may be told.
-    Tell,
     /// The member is to stop.
     Stop,
 }
@@ -28,22 +26,21 @@ pub(crate) async fn drive(shared: Arc<Shared>) {
     // After a stall one tick is enough: time lost must not look like many
     // heartbeats missed.
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut tell_at = None;
+    let mut due = None;
     loop {
         let action = tokio::select! {
             biased;
             () = shared.stop.cancelled() => Action::Stop,
             _ = ticks.tick() => Action::Tick,
             () = shared.wake.notified() => Action::Turn,
-            () = at(&shared, tell_at) => Action::Tell,
+            () = at(&shared, due) => Action::Turn,
         };
         let turned = match action {
             Action::Stop => return,
             Action::Tick => pass_tick(&shared, shared.now()),
             Action::Turn => take_turn(&shared, shared.now()),
-            Action::Tell => with_core(&shared, shared.now(), |_core| {}),
         };
-        tell_at = turned.tell_at;
+        due = turned.due;
         for sending in turned.sendings {
             tokio::spawn(send(Arc::clone(&shared), sending));
         }
@@ -70,8 +67,9 @@ pub(crate) struct Turned {
     pub(crate) again: bool,
     /// Snapshots to be sent.
     pub(crate) sendings: Vec<Sending>,
-    /// When watchers may be told what they were not told yet.
-    pub(crate) tell_at: Option<Duration>,
+    /// When a turn is wanted even if nothing happens: watchers may then be told what they
+    /// were not told yet, or history forgotten.
+    pub(crate) due: Option<Duration>,
 }
 
 /// Takes one turn.
@@ -89,10 +87,12 @@ fn with_core(shared: &Shared, now: Duration, f: impl FnOnce(&mut Core)) -> Turne
     let turned = shared.with(|core| {
         f(core);
         shared.note(core, now);
+        let told = core.tell_watchers(now);
+        let due = [told, core.next_compact_step()].into_iter().flatten().min();
         Turned {
             again: core.wants_turn(),
             sendings: std::mem::take(&mut core.sendings),
-            tell_at: core.tell_watchers(now),
+            due,
         }
     });
     // A core that is gone wants nothing.

@@ -27,7 +27,9 @@ use crate::{config::StartError, core::Done, fatal::fatal, metrics::Metrics};
 /// the queue itself is bounded by the member's limit of uncommitted bytes.
 const WRITES_PER_SYNC_MAX: usize = 1_024;
 
-/// The longest pause after a slice of space was given back.
+/// The pause after a slice of space was given back, in times of what that took, and the
+/// longest: the disk is the log's as much of the time.
+const SLICE_PAUSE: u32 = 3;
 const SLICE_PAUSE_MAX: Duration = Duration::from_millis(50);
 
 /// Work for the log thread.
@@ -239,7 +241,6 @@ pub(crate) fn start_rows(mut worker: RowsWorker) -> Result<thread::JoinHandle<Ro
                         break;
                     }
                 }
-                // The disk is the log's as much of the time.
                 Err(TryRecvError::Empty) => thread::sleep(worker.idle()),
                 Err(TryRecvError::Disconnected) => break,
             }
@@ -325,7 +326,7 @@ impl RowsWorker {
         let began = Instant::now();
         let tidied = self.tidy();
         let pause = match tidied {
-            Ok(Tidied::Some) => began.elapsed().min(SLICE_PAUSE_MAX),
+            Ok(Tidied::Some) => (began.elapsed() * SLICE_PAUSE).min(SLICE_PAUSE_MAX),
             Ok(Tidied::All) => Duration::ZERO,
             Err(error) => fatal("rows", &error.to_string()),
         };

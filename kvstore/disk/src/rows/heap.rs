@@ -42,8 +42,9 @@ pub(super) const LARGE_BYTES: usize = 1 << 10;
 const SEGMENT_BYTES_MIN: u64 = 4 << 20;
 const SEGMENT_BYTES_MAX: u64 = 64 << 20;
 
-/// Bytes moved at a time; between two such slices a write-back gets its turn.
-const MOVE_BYTES: u64 = 8 << 20;
+/// Bytes moved at a time; between two such slices a write-back gets its turn. The log's
+/// next sync waits for one of them.
+const MOVE_BYTES: u64 = 1 << 20;
 
 /// Bytes of a [`Place`] in the engine.
 const PLACE_BYTES: usize = 24;

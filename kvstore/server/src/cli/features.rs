@@ -47,7 +47,7 @@ pub(super) const FLAGS: &[Flag] = &[
     Flag::new(
         "compaction-sleep-interval",
         Kind::Duration,
-        "0s",
+        "1ms",
         "Pause between two steps of compaction.",
     )
     .old("experimental-compaction-sleep-interval"),

@@ -29,8 +29,8 @@ use crate::{
 /// Bytes of one write-back; what is left follows in the next.
 const WRITEBACK_BYTES_MAX: usize = 8 << 20;
 
-/// Revisions looked at in one turn of compaction, so that no write waits longer
-/// than about a millisecond for it (1,000 took up to 6.6 ms).
+/// Revisions looked at in one step of compaction: a third of a millisecond, which is what
+/// a write may have to wait at each of its turns.
 const COMPACT_REVISIONS: usize = 200;
 
 /// How often expired leases are looked for (etcd: lessor, 500 ms).
@@ -143,8 +143,14 @@ impl Core {
 
     /// Says whether the driver should take another turn soon, unasked.
     pub(crate) fn wants_turn(&self) -> bool {
-        let compacts = self.background.compact_more && !self.background.writeback_under_way;
-        compacts || self.member.wants_turn()
+        let at_once = self.background.compaction.pause.is_zero();
+        at_once && self.next_compact_step().is_some() || self.member.wants_turn()
+    }
+
+    /// Says when the next step of compaction may be taken, if there is one to take.
+    pub(crate) fn next_compact_step(&self) -> Option<Duration> {
+        let waits = self.background.compact_more && !self.background.writeback_under_way;
+        waits.then_some(self.background.compact_due)
     }
 
     pub(super) fn tick_background(&mut self, now: Duration) {
@@ -228,8 +234,7 @@ impl Core {
             .machine
             .compact_step(batch.unwrap_or(COMPACT_REVISIONS))
         {
-            // With a pause the next tick looks again.
-            Ok(CompactStep::More) => self.background.compact_more = pause.is_zero(),
+            Ok(CompactStep::More) => self.background.compact_more = true,
             // The next tick looks again.
             Ok(CompactStep::Busy) => {}
             Ok(CompactStep::Done) => self.background.compacting = false,
