@@ -115,6 +115,25 @@ pub(crate) async fn explain(
     (refusal == refused).then_some(*known)
 }
 
+/// Says whether a refusal of ours comes from a write that the peer, short of space, takes
+/// from anybody.
+pub(crate) async fn is_forgotten(peer: &Side, step: &Step, difference: &Difference) -> bool {
+    let name = step.name();
+    let changes = matches!(&*name, "KV/DeleteRange" | "KV/Txn" | "Lease/LeaseRevoke");
+    let only_ours = not_allowed(&difference.ours) == Some(DENIED)
+        && not_allowed(&difference.peer).is_none()
+        && difference.path.is_empty();
+    if !(changes || name.starts_with("Auth/")) || !only_ours {
+        return false;
+    }
+    let alarms = pb::AlarmRequest::default();
+    let told = peer.ask::<_, pb::AlarmResponse>("Maintenance/Alarm", &alarms, ROOT);
+    told.await.is_ok_and(|told| {
+        let no_space = i32::from(pb::AlarmType::Nospace);
+        told.alarms.iter().any(|member| member.alarm == no_space)
+    })
+}
+
 /// Says whether only the peer has created a watch, and it is one from a key on without
 /// end: that ours refuses it is another part of the answer.
 pub(crate) fn is_open_watch(peer: &Side, difference: &Difference) -> bool {

@@ -168,6 +168,9 @@ impl Pair {
             if known.is_none() && authority::is_open_watch(&self.peer, &difference) {
                 known = Some(&known::OPEN_WATCHES);
             }
+            if known.is_none() && authority::is_forgotten(&self.peer, step, &difference).await {
+                known = Some(&known::SHORT_OF_SPACE);
+            }
             match known {
                 Some(known) => {
                     *outcome.explained.entry(known.name).or_default() += 1;

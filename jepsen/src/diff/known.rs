@@ -102,6 +102,14 @@ pub(crate) const EMPTY_HASH: Known = apart(
     false,
 );
 
+/// One that is found by asking the peer for its alarms; see `authority`.
+pub(crate) const SHORT_OF_SPACE: Known = apart(
+    "authority while space is short",
+    "since 3.6 who may write is asked under a NOSPACE alarm too; before, the alarm put an \
+             applier in the place of the one that asks (etcdserver/apply.go, Alarm)",
+    true,
+);
+
 /// Those that are found by asking the peer something else; see `authority`.
 pub(crate) const COMPACTS: Known = apart(
     "compaction by anybody",
@@ -174,6 +182,7 @@ pub(crate) const KNOWN: &[Known] = &[
     BOUNDARY,
     EMPTY_HASH,
     NESTED,
+    SHORT_OF_SPACE,
     COMPACTS,
     GRANTS,
     LEASES,
@@ -326,6 +335,24 @@ pub(crate) const KNOWN: &[Known] = &[
                     .ours
                     .contains("etcdserver: mvcc: database space exceeded")
                 && step.request.to_string().contains("request_txn")
+        },
+    },
+    Known {
+        name: "put of what is deleted",
+        reason: "a transaction is checked against the keys as they are before it (etcdserver/apply.go, \
+                 checkRequests); one that deletes a key and then puts it with ignore_lease or \
+                 ignore_value passes, and ends an etcd 3.5 with a panic",
+        ends: true,
+        explains: |step, difference| {
+            let request = step.request.to_string();
+            let risky = request.contains("request_delete_range")
+                && (request.contains("ignore_lease:true") || request.contains("ignore_value:true"));
+            let ended = match difference.path.as_str() {
+                "process" => difference.peer.contains("etcdserver/apply.go"),
+                "" => difference.peer.ends_with("\"transport error\""),
+                _ => false,
+            };
+            step.name() == "KV/Txn" && risky && ended
         },
     },
     Known {
