@@ -8,7 +8,7 @@ mod up;
 mod wal;
 
 use std::ffi::{OsStr, OsString};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
@@ -54,22 +54,18 @@ enum Command {
     Scheduler(manager::cli::SchedulerArgs),
     /// Run the node agent; drop-in for the kubelet.
     Kubelet(agent::cli::KubeletArgs),
-    /// Watch over one container. The kubelet starts this; people do not.
-    #[command(hide = true)]
-    ContainerShim {
-        /// The container's directory.
-        dir: PathBuf,
-    },
 }
 
 fn main() -> ExitCode {
     let args = by_name(std::env::args_os().collect());
-    let cli = Cli::parse_from(set_apart(args));
     // The shim is started for every container and must stay tiny: no log, no
-    // runtime, nothing before it.
-    if let Command::ContainerShim { dir } = &cli.command {
-        return exit_code(agent::shim::main(dir));
+    // runtime, nothing before it. The kubelet starts it; people do not.
+    if let [_, first, rest @ ..] = args.as_slice()
+        && first == "container-shim"
+    {
+        return exit_code(agent::shim::main(rest));
     }
+    let cli = Cli::parse_from(set_apart(args));
     match run(cli) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
@@ -130,7 +126,6 @@ fn run(cli: Cli) -> anyhow::Result<()> {
         Command::Controllers(args) => Ok(manager::cli::run_controllers(args)?),
         Command::Scheduler(args) => Ok(manager::cli::run_scheduler(args)?),
         Command::Kubelet(args) => Ok(agent::cli::run(&args)?),
-        Command::ContainerShim { .. } => unreachable!("handled before logging starts"),
     }
 }
 

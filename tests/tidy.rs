@@ -57,6 +57,7 @@ const CRATES: &[Crate] = &[
     pure("plan", "controllers/plan", &["meta"]),
     pure("scheduler", "controllers/scheduler", &["meta"]),
     pure("kubelet-core", "kubelet/core", &["meta"]),
+    pure("spdy", "kubelet/spdy", &[]),
     shell("disk", "kvstore/disk", &["mvcc", "member", "mutants"]),
     shell("client", "machinery/client", &["meta"]),
     shell(
@@ -84,7 +85,7 @@ const CRATES: &[Crate] = &[
     shell(
         "agent",
         "kubelet/agent",
-        &["meta", "client", "kubelet-core"],
+        &["meta", "client", "kubelet-core", "spdy"],
     ),
     pure("checkers", "jepsen/checkers", &[]),
     shell("faults", "jepsen/faults", &["proto"]),

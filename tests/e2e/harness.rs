@@ -1,7 +1,7 @@
 //! Starts and stops the programs under test, and waits for what they promise.
 
 use std::fs;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Write as _};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
@@ -350,14 +350,37 @@ impl Kubectl {
     }
 
     pub(crate) fn output_of(&self, args: &[&str]) -> Output {
-        Command::new(&self.program)
+        self.command(args).output().unwrap()
+    }
+
+    /// Makes a command that runs kubectl, with nothing to read.
+    pub(crate) fn command(&self, args: &[&str]) -> Command {
+        let mut command = Command::new(&self.program);
+        command
             .args(args)
             .env("KUBECONFIG", &self.kubeconfig)
             .env("HOME", &self.home)
             .env("KUBECTL_EXTERNAL_DIFF", "diff -u")
-            .stdin(Stdio::null())
-            .output()
-            .unwrap()
+            .stdin(Stdio::null());
+        command
+    }
+
+    /// Runs kubectl with something to read.
+    pub(crate) fn output_with(&self, args: &[&str], input: &[u8]) -> Output {
+        let mut child = self
+            .command(args)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut stdin = child.stdin.take().unwrap();
+        let input = input.to_vec();
+        // Apart, since kubectl may not read on before its output is taken.
+        let writer = thread::spawn(move || drop(stdin.write_all(&input)));
+        let output = child.wait_with_output().unwrap();
+        writer.join().unwrap();
+        output
     }
 
     /// Runs kubectl, which must succeed, and returns its output.

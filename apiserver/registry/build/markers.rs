@@ -100,7 +100,7 @@ fn split(definition: &str) -> (String, String) {
     let path = definition.strip_prefix("io.k8s.").unwrap_or(definition);
     let (folder, name) = path.rsplit_once('.').unwrap_or(("", path));
     (
-        format!("{}/mod.rs", folder.replace('.', "/")),
+        format!("{}/mod.rs", folder.replace('.', "/").replace('-', "_")),
         normalise(name),
     )
 }

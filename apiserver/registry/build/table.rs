@@ -132,9 +132,12 @@ fn referred(ty: &Ty) -> std::option::IntoIter<&String> {
 }
 
 /// Encodes what a definition without fields is. The type data describes a
-/// quantity as it does any number or text, and both times alike.
+/// quantity as it does any number or text, both times alike, and any JSON value
+/// as an object.
 fn own_code(name: &str, ty: &Ty) -> String {
-    if name.ends_with(".resource.Quantity") {
+    if name.ends_with(".JSON") || name.contains(".JSONSchemaPropsOr") {
+        "*".to_owned()
+    } else if name.ends_with(".resource.Quantity") {
         "q".to_owned()
     } else if name.ends_with(".MicroTime") {
         "u".to_owned()

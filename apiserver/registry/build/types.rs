@@ -153,13 +153,30 @@ impl Parse for Node {
             syn::parenthesized!(content in input);
             let expr: Expr = content.parse()?;
             reference(&expr).ok_or_else(|| content.error("not a reference to a type"))
+        } else if input.peek(syn::Ident) {
+            // Where the description is empty, the call stands bare.
+            let expr: Expr = input.parse()?;
+            reference(&expr).ok_or_else(|| input.error("not a reference to a type"))
         } else if input.peek(syn::LitBool) {
             input.parse::<syn::LitBool>()?;
             Ok(Node::True)
+        } else if input.peek(syn::Ident) {
+            // A reference of which nothing is said stands bare.
+            let expr: Expr = input.parse()?;
+            reference(&expr).ok_or_else(|| input.error("not a reference to a type"))
         } else {
             Ok(Node::Text(input.parse::<syn::LitStr>()?.value()))
         }
     }
+}
+
+/// Returns the name under which a type is published, given its path in Rust,
+/// where names have no dashes.
+fn published(path: &str) -> String {
+    let path = path
+        .replace("kube_aggregator.", "kube-aggregator.")
+        .replace("apiextensions_apiserver.", "apiextensions-apiserver.");
+    format!("io.k8s.{path}")
 }
 
 /// Reads `gen.subschema_for::<T>()`, alone or in a block that then inserts a
@@ -177,9 +194,14 @@ fn reference(expr: &Expr) -> Option<Node> {
                 .iter()
                 .skip(1)
                 .map(|s| s.ident.to_string())
+                // A dash cannot stand in Rust's path of what has one in its name.
+                .map(|s| match s.as_str() {
+                    "apiextensions_apiserver" => "apiextensions-apiserver".to_owned(),
+                    _ => s,
+                })
                 .collect();
             Some(Node::Ref {
-                name: format!("io.k8s.{}", parts.join(".")),
+                name: published(&parts.join(".")),
                 description: None,
             })
         }

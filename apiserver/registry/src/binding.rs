@@ -32,10 +32,7 @@ pub fn bind(kind: &Kind, pod: &Value, binding: &Value, now: Timestamp) -> Result
     }
     let uid = meta::value::uid(binding);
     if !uid.is_empty() && uid != meta::value::uid(pod) {
-        return conflict(format!(
-            "Precondition failed: UID in precondition: {uid}, UID in object meta: {}",
-            meta::value::uid(pod)
-        ));
+        return Err(crate::rest::uid_conflict(kind, pod, uid));
     }
     if at(pod, "metadata.deletionTimestamp").is_some() {
         return conflict(format!(

@@ -19,7 +19,8 @@
 //! - [`entries`]: `metadata.managedFields` read and written;
 //! - [`chain`]: what the API server does around it, as two functions,
 //!   [`apply`] and [`update()`];
-//! - [`served`]: the built-in kinds, ready for these two.
+//! - [`served`]: the built-in kinds, ready for these two;
+//! - [`scaled`]: who owns the replicas, seen through the `scale` subresource.
 //!
 //! A verb that applies gives [`apply`] the live object as its endpoint shows it
 //! and the decoded body, and treats the outcome as it would a body: types,
@@ -42,19 +43,23 @@ pub mod error;
 mod fields;
 mod gotext;
 pub mod reset;
+mod same;
+pub mod scaled;
 pub mod schema;
 pub mod served;
 pub mod set;
 pub mod typed;
 pub mod update;
 
-pub use chain::{Applied, Writer, apply, same_but_times, update};
+pub use chain::{Applied, Writer, apply, update};
 pub use element::{Literal, Path, PathElement};
 pub use entries::{Managed, ManagerId, Operation};
 pub use error::{ApplyError, Conflict, MergeError, Problems};
 pub use reset::{Filter, ResetFields};
+pub use same::same_but_times;
+pub use scaled::ReplicasPaths;
 pub use schema::Schema;
-pub use served::Served;
+pub use served::{Endpoints, Served};
 pub use set::Set;
 pub use typed::Typed;
 pub use update::{Converter, OneVersion, Updater};

@@ -8,6 +8,8 @@
 //! duplicate keys are reported, further ones are not. Everything past a limit
 //! is an error at once, before memory is spent.
 
+mod syntax;
+
 use std::fmt;
 
 use serde::de::{DeserializeSeed, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
@@ -56,7 +58,9 @@ pub fn decode(bytes: &[u8], limit: usize) -> Result<Decoded, DecodeError> {
     check_size(bytes, limit)?;
     let mut state = State::default();
     let mut reader = serde_json::Deserializer::from_slice(bytes);
-    let json = |e: serde_json::Error| DecodeError::Json(e.to_string());
+    let json = |e: serde_json::Error| {
+        DecodeError::Json(syntax::error(bytes).unwrap_or_else(|| e.to_string()))
+    };
     let value = Node(&mut state).deserialize(&mut reader).map_err(json)?;
     reader.end().map_err(json)?;
     Ok(Decoded {

@@ -1,14 +1,25 @@
 //! What the API server must know of a kind to serve it: [`Kind`] is the data,
 //! [`Strategy`] the behaviour. One file under `kinds/` makes both.
 
-use std::collections::BTreeSet;
+mod column;
+mod held;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use jiff::Timestamp;
-use meta::{FieldError, GroupResource, GroupVersion, GroupVersionKind, GroupVersionResource};
-use serde_json::Value;
+use meta::{
+    FieldError, GroupResource, GroupVersion, GroupVersionKind, GroupVersionResource, Status,
+};
+use serde_json::{Value, json};
 
+use crate::crd::custom::ScalePaths;
+use crate::rest::DeleteOptions;
 use crate::table::{DefId, table};
-use crate::validate;
+use crate::{schema, validate};
+
+pub use column::Column;
+pub use held::KindRef;
 
 /// The verbs of an ordinary resource.
 pub const ALL_VERBS: &[&str] = &[
@@ -26,7 +37,7 @@ pub const ALL_VERBS: &[&str] = &[
 pub const STATUS_VERBS: &[&str] = &["get", "patch", "update"];
 
 /// Describes a subresource.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Subresource {
     /// The last path segment: `status`.
     pub name: &'static str,
@@ -38,6 +49,34 @@ pub struct Subresource {
     pub kind: &'static str,
     /// The verbs.
     pub verbs: &'static [&'static str],
+}
+
+impl Subresource {
+    /// Describes the `status` of a kind.
+    pub const fn status(group: &'static str, version: &'static str, kind: &'static str) -> Self {
+        Self {
+            name: "status",
+            group,
+            version,
+            kind,
+            verbs: STATUS_VERBS,
+        }
+    }
+}
+
+/// Who writes an object, and when.
+#[derive(Clone, Copy, Debug)]
+pub struct Facts<'a> {
+    /// The user's name.
+    pub user: &'a str,
+    /// The user's uid, or empty.
+    pub uid: &'a str,
+    /// The user's groups.
+    pub groups: &'a [String],
+    /// What else is known of the user.
+    pub extra: &'a BTreeMap<String, Vec<String>>,
+    /// The time.
+    pub now: Timestamp,
 }
 
 /// Says which endpoint a write came through, and so which fields it may change.
@@ -74,72 +113,6 @@ impl Propagation {
             "Orphan" => Some(Self::Orphan),
             _ => None,
         }
-    }
-}
-
-/// Describes a printed column (`metav1.TableColumnDefinition`).
-#[derive(Clone, Copy, Debug)]
-pub struct Column {
-    /// The heading.
-    pub name: &'static str,
-    /// The OpenAPI type of the cells.
-    pub ty: &'static str,
-    /// The OpenAPI format of the cells; `name` marks the primary one.
-    pub format: &'static str,
-    /// What the column shows.
-    pub description: &'static str,
-    /// Zero is always shown, above only with `-o wide`.
-    pub priority: i32,
-}
-
-impl Column {
-    /// Describes a column of text that is always shown.
-    pub const fn text(name: &'static str, description: &'static str) -> Self {
-        Self {
-            name,
-            ty: "string",
-            format: "",
-            description,
-            priority: 0,
-        }
-    }
-
-    /// Describes a column of text that only `-o wide` shows.
-    pub const fn wide(name: &'static str, description: &'static str) -> Self {
-        Self {
-            name,
-            ty: "string",
-            format: "",
-            description,
-            priority: 1,
-        }
-    }
-
-    /// Describes a column of integers that is always shown.
-    pub const fn integer(name: &'static str, description: &'static str) -> Self {
-        Self {
-            name,
-            ty: "integer",
-            format: "",
-            description,
-            priority: 0,
-        }
-    }
-
-    /// Describes the column of the object's name.
-    pub const fn name() -> Self {
-        Self {
-            name: "Name",
-            ty: "string",
-            format: "name",
-            description: "The object's name, unique within its namespace and resource.",
-            priority: 0,
-        }
-    }
-
-    /// Describes the column of the object's age.
-    pub const fn age() -> Self {
-        Self::text("Age", "The time since the server created the object.")
     }
 }
 
@@ -194,14 +167,19 @@ pub struct Kind {
     pub propagation: Propagation,
     /// For how many seconds a stored object lives; zero is for ever (events).
     pub ttl_seconds: u32,
+    /// What every caller is warned of; empty for kinds that stay.
+    pub deprecation: &'static str,
     /// Checks a name.
     pub name_errors: fn(&str) -> Vec<String>,
     /// The fields, besides name and namespace, that a field selector may use.
     pub selectable: &'static [&'static str],
     /// The printed columns.
     pub columns: &'static [Column],
-    /// The behaviour.
-    pub strategy: &'static dyn Strategy,
+    /// The behaviour of a built-in kind; read it through [`Kind::strategy`].
+    pub(crate) strategy: &'static dyn Strategy,
+    /// The behaviour of a kind that came with a definition, in place of
+    /// `strategy`; it lives as long as the kind.
+    pub custom: Option<Arc<dyn Strategy>>,
 }
 
 impl std::fmt::Debug for Kind {
@@ -234,11 +212,39 @@ impl Kind {
         returns_deleted: false,
         propagation: Propagation::Background,
         ttl_seconds: 0,
+        deprecation: "",
         name_errors: meta::names::subdomain_errors,
         selectable: &[],
         columns: &[Column::name(), Column::age()],
         strategy: &Plain,
+        custom: None,
     };
+
+    /// Returns the behaviour.
+    pub fn strategy(&self) -> &dyn Strategy {
+        match &self.custom {
+            Some(custom) => custom.as_ref(),
+            None => self.strategy,
+        }
+    }
+
+    /// Tells whether objects are served as they are stored.
+    pub fn is_stored_form(&self) -> bool {
+        self.conversion.is_none() && self.strategy().is_stored_form()
+    }
+
+    /// Tells whether the kind came with a definition that a client made.
+    pub fn is_custom(&self) -> bool {
+        self.custom.is_some()
+    }
+
+    /// Returns what everybody who uses it is warned of, if it is deprecated.
+    pub fn deprecation_warning(&self) -> Option<&str> {
+        match self.deprecation {
+            "" => self.strategy().deprecation(),
+            text => Some(text),
+        }
+    }
 
     /// Returns the group and version.
     pub fn gv(&self) -> GroupVersion {
@@ -306,13 +312,13 @@ impl Kind {
     pub fn selectable_fields(&self, object: &Value) -> Vec<(&'static str, String)> {
         self.selectable
             .iter()
-            .map(|name| (*name, self.strategy.selectable_field(object, name)))
+            .map(|name| (*name, self.strategy().selectable_field(object, name)))
             .collect()
     }
 
     /// Returns the cells of an object's row, one for each of [`Kind::columns`].
     pub fn cells(&self, object: &Value, now: Timestamp) -> Vec<Value> {
-        self.strategy.cells(object, now)
+        self.strategy().cells(object, now)
     }
 
     /// Turns an object into the form in which it is stored.
@@ -320,6 +326,7 @@ impl Kind {
         if let Some(conversion) = self.conversion {
             (conversion.to_storage)(object);
         }
+        self.strategy().make_stored(object);
     }
 
     /// Turns a stored object into this kind's form.
@@ -327,6 +334,32 @@ impl Kind {
         if let Some(conversion) = self.conversion {
             (conversion.from_storage)(object);
         }
+        self.strategy().make_own(object);
+    }
+
+    /// Checks the types of an object, prunes what the kind does not know and
+    /// returns the paths of that.
+    pub fn conform(&self, object: &mut Value) -> Result<Vec<String>, Status> {
+        if let Some(done) = self.strategy().conform(object) {
+            return done;
+        }
+        let def = self
+            .def()
+            .ok_or_else(|| Status::internal(format!("no schema for {}", self.kind)))?;
+        schema::conform(def, object).map_err(|e| Status::bad_request(e.message(&self.gvk())))
+    }
+
+    /// Returns the headings of the printed columns, as tables show them.
+    pub fn column_definitions(&self) -> Vec<Value> {
+        self.strategy().column_definitions().unwrap_or_else(|| {
+            let definition = |c: &Column| {
+                json!({
+                    "name": c.name, "type": c.ty, "format": c.format,
+                    "description": c.description, "priority": c.priority,
+                })
+            };
+            self.columns.iter().map(definition).collect()
+        })
     }
 }
 
@@ -336,6 +369,17 @@ impl Kind {
 pub trait Strategy: Send + Sync {
     /// Fills in defaults.
     fn default(&self, _object: &mut Value) {}
+
+    /// Notes who writes an object and when, where the kind keeps that. `old` is
+    /// `None` for an object that is created.
+    fn stamp(
+        &self,
+        _endpoint: Endpoint,
+        _new: &mut Value,
+        _old: Option<&Value>,
+        _facts: &Facts<'_>,
+    ) {
+    }
 
     /// Resets what a client may not set, before an object is created.
     fn prepare_for_create(&self, _object: &mut Value) {}
@@ -357,6 +401,10 @@ pub trait Strategy: Send + Sync {
 
     /// Checks an object that is created, and the new one of an update.
     fn validate(&self, _object: &Value, _errors: &mut Vec<FieldError>) {}
+
+    /// Checks what only an object that is created must satisfy;
+    /// [`Strategy::validate`] has seen it.
+    fn validate_create(&self, _object: &Value, _errors: &mut Vec<FieldError>) {}
 
     /// Checks a change; [`Strategy::validate`] has seen the new object.
     fn validate_update(
@@ -386,6 +434,11 @@ pub trait Strategy: Send + Sync {
         Vec::new()
     }
 
+    /// Returns what the caller should be warned about who deletes this way.
+    fn delete_warnings(&self, _options: &DeleteOptions) -> Vec<String> {
+        Vec::new()
+    }
+
     /// Returns the value of a selectable field; a plain path by default.
     fn selectable_field(&self, object: &Value, name: &str) -> String {
         match meta::value::at(object, name) {
@@ -408,6 +461,73 @@ pub trait Strategy: Send + Sync {
 
     /// Marks an object whose deletion has begun (namespaces: the phase).
     fn on_delete(&self, _object: &mut Value) {}
+
+    /// Returns the schema that OpenAPI documents show, of a kind that the table
+    /// does not have.
+    fn openapi(&self, _version: crate::openapi::Version) -> Option<Value> {
+        None
+    }
+
+    /// Tells whether objects are stored in this version of the kind.
+    fn is_stored_form(&self) -> bool {
+        true
+    }
+
+    /// Checks the types of an object that the table does not describe, prunes
+    /// it, and returns the paths of what was unknown; `None` for one that it
+    /// does.
+    fn conform(&self, _object: &mut Value) -> Option<Result<Vec<String>, Status>> {
+        None
+    }
+
+    /// Checks an object that is updated; by default as one that is created.
+    fn validate_change(&self, new: &Value, _old: &Value, errors: &mut Vec<FieldError>) {
+        self.validate(new, errors);
+    }
+
+    /// Returns the headings of the printed columns, of a kind that does not
+    /// have them in [`Kind::columns`].
+    fn column_definitions(&self) -> Option<Vec<Value>> {
+        None
+    }
+
+    /// Turns an object into the stored form, after [`Kind::conversion`].
+    fn make_stored(&self, _object: &mut Value) {}
+
+    /// Turns a stored object into the kind's form, after [`Kind::conversion`].
+    fn make_own(&self, _object: &mut Value) {}
+
+    /// Returns where the scale subresource finds what it shows, if not where
+    /// workloads have it.
+    fn scale(&self) -> Option<&ScalePaths> {
+        None
+    }
+
+    /// Returns what field merge must know of one of [`Strategy::versions`], of
+    /// a kind that the table does not have.
+    fn ownership(&self, _api_version: &str) -> Option<crate::fieldmerge::Schema> {
+        None
+    }
+
+    /// Returns the `apiVersion`s in which the same objects are known, of a kind
+    /// that the list of built-in ones does not have.
+    fn versions(&self) -> Vec<String> {
+        Vec::new()
+    }
+
+    /// Returns what whoever uses this version is to be warned of.
+    fn deprecation(&self) -> Option<&str> {
+        None
+    }
+
+    /// Tells whether the kind is going away, so that nothing of it may be
+    /// created any more.
+    fn is_ending(&self) -> bool {
+        false
+    }
+
+    /// Marks an object before its first deletion is judged.
+    fn before_delete(&self, _object: &mut Value) {}
 
     /// Tells whether something besides `metadata.finalizers` still holds an
     /// object that is being deleted (namespaces: `spec.finalizers`).

@@ -14,6 +14,9 @@
 
 pub mod admission;
 pub mod binding;
+pub mod checks;
+pub mod crd;
+pub mod eviction;
 pub mod fieldmerge;
 pub mod ipalloc;
 pub mod json;
@@ -21,6 +24,8 @@ pub mod kind;
 pub mod kinds;
 pub mod merge;
 pub mod openapi;
+pub mod pem;
+pub mod podparts;
 pub mod podspec;
 pub mod portalloc;
 pub mod print;
@@ -30,4 +35,4 @@ pub mod schema;
 pub mod table;
 pub mod validate;
 
-pub use kind::{Column, Endpoint, Kind, Propagation, Strategy, Subresource};
+pub use kind::{Column, Endpoint, Kind, KindRef, Propagation, Strategy, Subresource};

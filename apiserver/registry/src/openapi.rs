@@ -12,9 +12,13 @@ mod v2;
 mod v2proto;
 mod v3;
 
+pub use definitions::Version;
+
 use bytes::Bytes;
 use serde_json::Value;
 use sha2::{Digest as _, Sha512};
+
+use crate::kind::KindRef;
 
 /// The media type of the version 2 document in protobuf, as clients ask for it.
 pub const V2_PROTOBUF: &str = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf";
@@ -52,30 +56,38 @@ pub fn v3_index(documents: &[(String, String)]) -> Document {
 }
 
 /// Returns the paths below `/openapi/v3/` that have a document: `api/v1`,
-/// `apis/apps/v1`.
-pub fn v3_paths() -> Vec<String> {
-    crate::kinds::group_versions()
-        .into_iter()
-        .map(|(g, v)| group_path(g, v))
-        .collect()
+/// `apis/apps/v1`, each once.
+pub fn v3_paths(kinds: &[KindRef]) -> Vec<String> {
+    let mut paths: Vec<String> = Vec::new();
+    for kind in kinds {
+        let path = group_path(kind.group, kind.version);
+        if !paths.contains(&path) {
+            paths.push(path);
+        }
+    }
+    paths
 }
 
 /// Makes the version 3 document of a group version; `None` if it is not served.
-pub fn v3_document(path: &str) -> Option<Document> {
-    let (group, version) = crate::kinds::group_versions()
-        .into_iter()
-        .find(|(g, v)| group_path(g, v) == path)?;
-    Some(Document::json(&v3::document(group, version)))
+pub fn v3_document(kinds: &[KindRef], path: &str) -> Option<Document> {
+    let of_it = |k: &&KindRef| group_path(k.group, k.version) == path;
+    let kinds: Vec<KindRef> = kinds.iter().filter(of_it).cloned().collect();
+    let first = kinds.first()?;
+    Some(Document::json(&v3::document(
+        first.group,
+        first.version,
+        &kinds,
+    )))
 }
 
 /// Makes the version 2 document as JSON.
-pub fn v2_json() -> Document {
-    Document::json(&v2::document())
+pub fn v2_json(kinds: &[KindRef]) -> Document {
+    Document::json(&v2::document(kinds))
 }
 
 /// Makes the version 2 document as protobuf (gnostic's `openapi.v2.Document`).
-pub fn v2_protobuf() -> Document {
-    Document::of(v2proto::encode(&v2::document()))
+pub fn v2_protobuf(kinds: &[KindRef]) -> Document {
+    Document::of(v2proto::encode(&v2::document(kinds)))
 }
 
 /// Returns `api/v1` or `apis/group/version`.

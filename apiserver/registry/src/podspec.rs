@@ -2,6 +2,7 @@
 //! its defaults, its checks and its warnings.
 
 pub mod defaults;
+pub mod ephemeral;
 pub mod qos;
 pub mod validate;
 pub mod warnings;

@@ -11,7 +11,7 @@
 
 use jiff::{SignedDuration, Timestamp};
 use meta::value::{self, at, set_metadata, str_at};
-use meta::{FieldError, GroupVersionKind, Status};
+use meta::{FieldError, GroupResource, GroupVersionKind, Status};
 use serde_json::Value;
 
 use crate::kind::{Endpoint, Kind, Propagation, copy_field, put};
@@ -72,10 +72,11 @@ pub fn before_create(
     if kind.generation {
         set_metadata(object, "generation", 1);
     }
-    kind.strategy.prepare_for_create(object);
+    kind.strategy().prepare_for_create(object);
     drop_empty_metadata(object);
     let mut errors = validate::metadata(kind, object);
-    kind.strategy.validate(object, &mut errors);
+    kind.strategy().validate(object, &mut errors);
+    kind.strategy().validate_create(object, &mut errors);
     refuse_if_any(kind, object, errors)
 }
 
@@ -101,28 +102,44 @@ pub fn before_update(
             value::name(old)
         )));
     }
-    let (asked, is) = (value::uid(new), value::uid(old));
-    if !asked.is_empty() && asked != is {
-        return Err(Status::conflict(
-            &kind.group_resource(),
-            value::name(old),
-            &format!("Precondition failed: UID in precondition: {asked}, UID in object meta: {is}"),
-        ));
+    let asked = value::uid(new);
+    if !asked.is_empty() && asked != value::uid(old) {
+        return Err(uid_conflict(kind, old, asked));
     }
     value::set_type_meta(new, &kind.gvk());
     keep_system_metadata(new, old);
-    kind.strategy.prepare_for_update(endpoint, new, old);
+    kind.strategy().prepare_for_update(endpoint, new, old);
     keep_system_metadata(new, old);
     drop_empty_metadata(new);
-    if kind.generation && endpoint != Endpoint::Status && kind.strategy.changes_desired(new, old) {
+    if kind.generation && endpoint != Endpoint::Status && kind.strategy().changes_desired(new, old)
+    {
         set_metadata(new, "generation", generation(old) + 1);
     }
     let mut errors = validate::metadata(kind, new);
     validate::metadata_update(new, old, &mut errors);
-    kind.strategy.validate(new, &mut errors);
-    kind.strategy
+    kind.strategy().validate_change(new, old, &mut errors);
+    kind.strategy()
         .validate_update(endpoint, new, old, &mut errors);
     refuse_if_any(kind, new, errors)
+}
+
+/// Refuses a write that names another uid than the object has, in the words of
+/// upstream's storage, which tells the key.
+pub(crate) fn uid_conflict(kind: &Kind, object: &Value, asked: &str) -> Status {
+    let mut key = format!("/registry/{}", kind.storage_prefix);
+    for part in [value::namespace(object), value::name(object)] {
+        if !part.is_empty() {
+            key = format!("{key}/{part}");
+        }
+    }
+    let is = value::uid(object);
+    Status::conflict(
+        &kind.group_resource(),
+        value::name(object),
+        &format!(
+            "StorageError: invalid object, Code: 4, Key: {key}, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: UID in precondition: {asked}, UID in object meta: {is}"
+        ),
+    )
 }
 
 fn refuse_if_any(kind: &Kind, object: &Value, errors: Vec<meta::FieldError>) -> Result<(), Status> {
@@ -198,6 +215,9 @@ pub struct DeleteOptions {
     pub grace_period_seconds: Option<i64>,
     /// What becomes of the dependents.
     pub propagation: Option<Propagation>,
+    /// Whether the caller said in the old way that the dependents go too, and
+    /// so is told when the object is not gone yet (202).
+    pub cascades: bool,
     /// The uid the object must have.
     pub uid: Option<String>,
     /// The resource version the object must have.
@@ -211,57 +231,67 @@ impl DeleteOptions {
     pub fn from_value(body: &Value) -> Result<Self, Status> {
         let policy = str_at(body, "propagationPolicy");
         let orphan = at(body, "orphanDependents").and_then(Value::as_bool);
-        let refused = |error: FieldError| {
-            let gvk = GroupVersionKind::new("meta.k8s.io", "v1", "DeleteOptions");
-            Status::invalid(&gvk, "", &[error])
-        };
+        let mut errors = Vec::new();
         if !policy.is_empty() && orphan.is_some() {
-            return Err(refused(FieldError::invalid(
+            errors.push(FieldError::invalid(
                 "propagationPolicy",
                 policy,
                 "orphanDependents and deletionPropagation cannot be both set",
-            )));
+            ));
         }
         let propagation = match (policy, orphan) {
             ("", Some(true)) => Some(Propagation::Orphan),
             ("", Some(false)) => Some(Propagation::Background),
             ("", None) => None,
-            (text, _) => Some(Propagation::parse(text).ok_or_else(|| {
-                refused(FieldError::not_supported(
+            (text, _) => Propagation::parse(text).or_else(|| {
+                errors.push(FieldError::not_supported(
                     "propagationPolicy",
                     text,
-                    &["Background", "Foreground", "Orphan"],
-                ))
-            })?),
+                    &["Foreground", "Background", "Orphan", "nil"],
+                ));
+                None
+            }),
         };
+        let dry_run = at(body, "dryRun").and_then(Value::as_array);
+        let dry_run = dry_run.map_or(&[][..], Vec::as_slice);
+        if dry_run.iter().any(|v| v != "All") {
+            errors.push(FieldError::not_supported("dryRun", dry_run, &["All"]));
+        }
+        if !errors.is_empty() {
+            let gvk = GroupVersionKind::new("meta.k8s.io", "v1", "DeleteOptions");
+            return Err(Status::invalid(&gvk, "", &errors));
+        }
         let text = |path: &str| Some(str_at(body, path).to_owned()).filter(|t| !t.is_empty());
-        let dry_run = at(body, "dryRun")
-            .and_then(Value::as_array)
-            .is_some_and(|l| !l.is_empty());
         Ok(Self {
-            grace_period_seconds: value::int_at(body, "gracePeriodSeconds"),
+            // A negative period comes from an old default and means "at once".
+            grace_period_seconds: value::int_at(body, "gracePeriodSeconds")
+                .map(|s| if s < 0 { 1 } else { s }),
             propagation,
+            cascades: orphan == Some(false),
             uid: text("preconditions.uid"),
             resource_version: text("preconditions.resourceVersion"),
-            dry_run,
+            dry_run: !dry_run.is_empty(),
         })
     }
 
     /// Checks the preconditions against an object; its resource version is
     /// passed apart since stored objects carry none.
     pub fn check(&self, kind: &Kind, object: &Value, version: &str) -> Result<(), Status> {
-        let conflict = |what: &str, asked: &str, is: &str| {
-            Err(Status::conflict(
-                &kind.group_resource(),
-                value::name(object),
-                &format!(
-                    "Precondition failed: {what} in precondition: {asked}, {what} in object meta: {is}"
-                ),
-            ))
+        let conflict = |what: &str, asked: &str, is: &str, why: &str| {
+            // Named by its kind here, by its resource elsewhere: as upstream.
+            let named = GroupResource::new(kind.group, kind.kind);
+            let why = format!(
+                "the {what} in the precondition ({asked}) does not match the {what} in record ({is}). The object might have been {why}"
+            );
+            Err(Status::conflict(&named, value::name(object), &why))
         };
         match (&self.uid, &self.resource_version) {
-            (Some(uid), _) if uid != value::uid(object) => conflict("UID", uid, value::uid(object)),
-            (_, Some(asked)) if asked != version => conflict("ResourceVersion", asked, version),
+            (Some(uid), _) if uid != value::uid(object) => {
+                conflict("UID", uid, value::uid(object), "deleted and then recreated")
+            }
+            (_, Some(asked)) if asked != version => {
+                conflict("ResourceVersion", asked, version, "modified")
+            }
             _ => Ok(()),
         }
     }
@@ -287,14 +317,21 @@ pub fn begin_delete(
 ) -> DeleteStep {
     let before = object.clone();
     let terminating = value::at(object, "metadata.deletionTimestamp").is_some();
-    let grace = if terminating {
-        shorten(object, options.grace_period_seconds)
-    } else {
-        kind.strategy
-            .grace_period(object, options.grace_period_seconds)
-    };
+    if !terminating {
+        kind.strategy().before_delete(object);
+    }
+    let asked = options.grace_period_seconds;
+    let mut grace = kind.strategy().grace_period(object, asked);
+    if terminating && grace.is_some() {
+        match shorten(object, asked, now) {
+            // Its finalizers too are settled once the grace runs.
+            Shortened::Not => return DeleteStep::Pending,
+            Shortened::To(period) => grace = Some(period),
+            Shortened::Over => grace = Some(0),
+        }
+    }
     set_deletion_finalizers(kind, object, options.propagation);
-    let held = has_finalizers(object) || kind.strategy.holds(object);
+    let held = has_finalizers(object) || kind.strategy().holds(object);
     let waits = grace.is_some_and(|g| g > 0);
     if !held && !waits {
         return DeleteStep::Remove;
@@ -313,7 +350,7 @@ pub fn begin_delete(
         if generation > 0 {
             set_metadata(object, "generation", generation + 1);
         }
-        kind.strategy.on_delete(object);
+        kind.strategy().on_delete(object);
     }
     if *object == before {
         DeleteStep::Pending
@@ -322,20 +359,44 @@ pub fn begin_delete(
     }
 }
 
-/// Shortens the grace of an object that is being deleted, if less is asked
-/// for; returns what is left to wait for.
-fn shorten(object: &mut Value, asked: Option<i64>) -> Option<i64> {
-    let given = value::int_at(object, "metadata.deletionGracePeriodSeconds")?;
-    let Some(asked) = asked.map(|a| a.max(0)).filter(|a| *a < given) else {
-        return Some(given);
+/// What became of the grace of an object that is being deleted.
+enum Shortened {
+    /// It goes on as it was.
+    Not,
+    /// It is shorter now.
+    To(i64),
+    /// There was none left.
+    Over,
+}
+
+/// Shortens the grace of an object that is being deleted, if less is asked for.
+fn shorten(object: &mut Value, asked: Option<i64>, now: Timestamp) -> Shortened {
+    let given = match value::int_at(object, "metadata.deletionGracePeriodSeconds") {
+        None | Some(0) => return Shortened::Over,
+        Some(given) => {
+            if given < 0 {
+                1
+            } else {
+                given
+            }
+        }
+    };
+    let Some(mut asked) = asked.filter(|a| *a < given) else {
+        return Shortened::Not;
     };
     let moved = meta::time::parse(str_at(object, "metadata.deletionTimestamp"))
         .and_then(|t| t.checked_sub(SignedDuration::from_secs(given - asked)).ok());
-    if let Some(moved) = moved {
+    if let Some(mut moved) = moved {
+        // Not into the past. Who asked for grace that is over already still
+        // leaves the end to whoever works on the object.
+        if moved < now {
+            moved = now;
+            asked = asked.min(1);
+        }
         set_metadata(object, "deletionTimestamp", meta::time::format(moved));
     }
     set_metadata(object, "deletionGracePeriodSeconds", asked);
-    Some(asked)
+    Shortened::To(asked)
 }
 
 fn finalizers(object: &Value) -> Vec<String> {
@@ -386,7 +447,7 @@ fn set_deletion_finalizers(kind: &Kind, object: &mut Value, asked: Option<Propag
 pub fn ends_deletion(kind: &Kind, new: &Value, old: &Value) -> bool {
     value::at(new, "metadata.deletionTimestamp").is_some()
         && !has_finalizers(new)
-        && !kind.strategy.holds(new)
+        && !kind.strategy().holds(new)
         && value::int_at(old, "metadata.deletionGracePeriodSeconds").unwrap_or(0) == 0
 }
 

@@ -12,6 +12,12 @@ use crate::kind::Kind;
 /// The largest sum of the annotations' keys and values.
 pub const ANNOTATIONS_MAX: usize = 256 << 10;
 
+/// The longest name of a field manager, in bytes.
+pub const FIELD_MANAGER_MAX: usize = 128;
+
+/// The longest subresource that an entry of `managedFields` names, in bytes.
+const SUBRESOURCE_MAX: usize = 256;
+
 /// Words of a field that may not change.
 pub const IMMUTABLE: &str = "field is immutable";
 
@@ -67,7 +73,59 @@ pub fn metadata(kind: &Kind, object: &Value) -> Errors {
     );
     owners(at(object, "metadata.ownerReferences"), &mut errors);
     finalizers(at(object, "metadata.finalizers"), &mut errors);
+    managed_fields(object, &mut errors);
     errors
+}
+
+/// Checks the form of the entries of who owns what; whether they can be read was
+/// decided where ownership is accounted for.
+fn managed_fields(object: &Value, errors: &mut Errors) {
+    for (index, entry) in items(object, "metadata.managedFields").iter().enumerate() {
+        let path = |field: &str| format!("metadata.managedFields[{index}].{field}");
+        match str_at(entry, "operation") {
+            "Apply" | "Update" => {}
+            "" => errors.push(FieldError::required(path("operation"), "must not be empty")),
+            other => {
+                let known = ["Apply", "Update"];
+                errors.push(FieldError::not_supported(path("operation"), other, &known));
+            }
+        }
+        let fields_type = str_at(entry, "fieldsType");
+        if !matches!(fields_type, "" | "FieldsV1") {
+            let why = "must be `FieldsV1`";
+            errors.push(FieldError::invalid(path("fieldsType"), fields_type, why));
+        }
+        field_manager(str_at(entry, "manager"), &path("manager"), errors);
+        if str_at(entry, "subresource").len() > SUBRESOURCE_MAX {
+            errors.push(FieldError::too_long(path("subresource"), SUBRESOURCE_MAX));
+        }
+    }
+}
+
+/// Checks the name of a field manager.
+pub fn field_manager(name: &str, path: &str, errors: &mut Errors) {
+    if name.len() > FIELD_MANAGER_MAX {
+        errors.push(FieldError::too_long(path, FIELD_MANAGER_MAX));
+    }
+    for (at, c) in name.char_indices().filter(|(_, c)| !is_printable(*c)) {
+        let why = format!(
+            "invalid character U+{:04X} (at position {at})",
+            u32::from(c)
+        );
+        errors.push(FieldError::invalid(path, name, why));
+    }
+}
+
+/// Tells whether Go prints a character as it is: letters, marks, numbers,
+/// punctuation and symbols, and of all spaces only the plain one.
+pub fn is_printable(c: char) -> bool {
+    if c.is_ascii() {
+        return matches!(c, ' '..='~');
+    }
+    // What is shown escaped is exactly the rest, once the character follows
+    // another: marks are escaped only where they have nothing to stand on.
+    let text: String = ['a', c].iter().collect();
+    text.escape_debug().eq(text.chars())
 }
 
 /// Checks a change of an object's metadata.
@@ -203,6 +261,16 @@ pub fn not_negative(object: &Value, path: &str, errors: &mut Errors) {
             "must be greater than or equal to 0",
         ));
     }
+}
+
+/// Checks that a number in an object that stands at `path` is not below zero.
+pub fn natural(object: &Value, path: &str, field: &str, errors: &mut Errors) {
+    let mut found = Errors::new();
+    not_negative(object, field, &mut found);
+    errors.extend(found.into_iter().map(|mut error| {
+        error.field = format!("{path}.{}", error.field);
+        error
+    }));
 }
 
 /// Checks that a text is one of a set.
@@ -351,5 +419,48 @@ pub fn unique(list: &[Value], path: &str, key: &str, errors: &mut Errors) {
                 text,
             ));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn what_go_prints_is_printable() {
+        for c in ['a', ' ', '~', 'é', '\u{301}', '漢', '€', '🦀', '"', '\\'] {
+            assert!(is_printable(c), "{c:?}");
+        }
+        for c in [
+            '\0', '\n', '\x7f', '\u{a0}', '\u{ad}', '\u{200b}', '\u{2028}', '\u{3000}', '\u{feff}',
+            '\u{e000}', '\u{ffff}',
+        ] {
+            assert!(!is_printable(c), "{c:?}");
+        }
+    }
+
+    #[test]
+    fn entries_are_checked_in_known_words() {
+        let object = json!({"metadata": {"managedFields": [
+            {"operation": "Apply", "fieldsType": "FieldsV1", "manager": "é b"},
+            {"manager": "a\tb", "subresource": "s".repeat(257)},
+            {"operation": "Delete", "fieldsType": "F2", "manager": "m".repeat(129)},
+        ]}});
+        let mut errors = Errors::new();
+        managed_fields(&object, &mut errors);
+        let texts: Vec<String> = errors.iter().map(ToString::to_string).collect();
+        assert_eq!(
+            texts,
+            [
+                "metadata.managedFields[1].operation: Required value: must not be empty",
+                "metadata.managedFields[1].manager: Invalid value: \"a\\tb\": invalid character U+0009 (at position 1)",
+                "metadata.managedFields[1].subresource: Too long: may not be more than 256 bytes",
+                "metadata.managedFields[2].operation: Unsupported value: \"Delete\": supported values: \"Apply\", \"Update\"",
+                "metadata.managedFields[2].fieldsType: Invalid value: \"F2\": must be `FieldsV1`",
+                "metadata.managedFields[2].manager: Too long: may not be more than 128 bytes",
+            ]
+        );
     }
 }

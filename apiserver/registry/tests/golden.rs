@@ -18,8 +18,10 @@ const BODY_MAX: usize = 3 << 20;
 fn create(kind: &Kind, mut object: Value) -> Result<(Value, Vec<String>), String> {
     let def = kind.def().expect("a served kind has a definition");
     let unknown = schema::conform(def, &mut object).map_err(|error| error.message(&kind.gvk()))?;
-    kind.strategy.default(&mut object);
+    kind.strategy().default(&mut object);
     let denied = |status: meta::Status| format!("{} {}", status.code, status.message);
+    let class = system_class(&object);
+    admission::prioritise(kind, &mut object, class).map_err(denied)?;
     admission::admit_create(kind, &mut object).map_err(denied)?;
     let facts = CreateFacts {
         namespace: kind.namespaced.then_some("default"),
@@ -29,6 +31,14 @@ fn create(kind: &Kind, mut object: Value) -> Result<(Value, Vec<String>), String
     };
     rest::before_create(kind, &mut object, &facts).map_err(denied)?;
     Ok((object, unknown))
+}
+
+/// Finds the class a pod names among those that are always there.
+fn system_class(pod: &Value) -> Option<admission::Priority> {
+    let named = meta::value::str_at(pod, "spec.priorityClassName");
+    kinds::priorityclass::system_classes()
+        .find(|class| meta::value::name(class) == named)
+        .map(|class| admission::Priority::of(&class))
 }
 
 fn outcome(text: &str) -> String {

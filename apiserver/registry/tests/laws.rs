@@ -40,10 +40,20 @@ static INPUTS: LazyLock<Vec<(&'static Kind, Value)>> = LazyLock::new(|| {
         .collect()
 });
 
+/// Finds the class a pod names among those that are always there.
+fn system_class(pod: &Value) -> Option<admission::Priority> {
+    let named = meta::value::str_at(pod, "spec.priorityClassName");
+    kinds::priorityclass::system_classes()
+        .find(|class| meta::value::name(class) == named)
+        .map(|class| admission::Priority::of(&class))
+}
+
 /// Returns the accepted object, or `None` for a refusal.
 fn create(kind: &Kind, mut object: Value) -> Option<Value> {
     schema::conform(kind.def()?, &mut object).ok()?;
-    kind.strategy.default(&mut object);
+    kind.strategy().default(&mut object);
+    let class = system_class(&object);
+    admission::prioritise(kind, &mut object, class).ok()?;
     admission::admit_create(kind, &mut object).ok()?;
     let facts = CreateFacts {
         namespace: kind.namespaced.then_some("default"),
@@ -102,7 +112,7 @@ fn check_laws(kind: &Kind, made: &Value) -> Result<(), TestCaseError> {
         Ok(Vec::new()),
         "conforms to its schema"
     );
-    kind.strategy.default(&mut again);
+    kind.strategy().default(&mut again);
     prop_assert_eq!(&again, made, "defaults are complete and stable");
     rest::before_update(kind, Endpoint::Main, &mut again, made).unwrap();
     prop_assert_eq!(&again, made, "an update with itself changes nothing");
@@ -180,7 +190,7 @@ proptest! {
         if schema::conform(kind.def().unwrap(), &mut new).is_err() {
             return Ok(());
         }
-        kind.strategy.default(&mut new);
+        kind.strategy().default(&mut new);
         if rest::before_update(kind, Endpoint::Main, &mut new, &old).is_err() {
             return Ok(());
         }

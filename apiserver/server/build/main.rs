@@ -1,5 +1,5 @@
-//! Builds the table of protobuf field numbers, so that bodies sent as protobuf
-//! can be read.
+//! Builds the table of protobuf field numbers, so that protobuf can be read and
+//! written.
 //!
 //! The numbers are public contract; they are taken from the sources of crate
 //! `k8s-pb`, which is only parsed, never compiled or linked. The table is
@@ -21,22 +21,36 @@ use std::fs::File;
 use std::io::Write as _;
 use std::path::PathBuf;
 
-/// The packages whose messages clients send.
+/// The packages whose messages are exchanged with clients.
 const PACKAGES: &[&str] = &[
+    "api.admissionregistration.v1",
+    "api.apidiscovery.v2",
+    "api.apidiscovery.v2beta1",
     "api.apps.v1",
     "api.authentication.v1",
     "api.authorization.v1",
     "api.autoscaling.v1",
+    "api.autoscaling.v2",
     "api.batch.v1",
+    "api.certificates.v1",
     "api.coordination.v1",
     "api.core.v1",
     "api.discovery.v1",
     "api.events.v1",
+    "api.flowcontrol.v1",
+    "api.networking.v1",
+    "api.node.v1",
     "api.policy.v1",
+    "api.rbac.v1",
+    "api.resource.v1",
+    "api.scheduling.v1",
+    "api.storage.v1",
+    "apiextensions_apiserver.pkg.apis.apiextensions.v1",
     "apimachinery.pkg.api.resource",
     "apimachinery.pkg.apis.meta.v1",
     "apimachinery.pkg.runtime",
     "apimachinery.pkg.util.intstr",
+    "kube_aggregator.pkg.apis.apiregistration.v1",
 ];
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -51,6 +65,8 @@ fn main() -> Result<(), Box<dyn Error>> {
             std::fs::read_to_string(&file).map_err(|e| format!("{}: {e}", file.display()))?;
         table.push_str(&messages::describe(package, &syn::parse_file(&text)?)?);
     }
+    // What Kubernetes 1.36 has and the crate, which is of 1.35, has not.
+    table.push_str(include_str!("newer.txt"));
     let out = PathBuf::from(std::env::var("OUT_DIR")?).join("protobuf.bin");
     let best = flate2::Compression::best();
     let mut encoder = flate2::write::DeflateEncoder::new(File::create(out)?, best);

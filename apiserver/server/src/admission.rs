@@ -2,14 +2,17 @@
 //! own kind's rules.
 //!
 //! The steps run in the order of [`STEPS`], after decoding and defaulting and
-//! before validation. A step that only adjusts the object is pure and lives in
+//! before validation. Those of an update that depend on what the update makes of
+//! the object run where it is made (`registry::admission::admit_update`). A step that only adjusts the object is pure and lives in
 //! crate `registry`; a step that asks other objects lives here.
 
 use meta::{Cause, Reason, Status, value};
+use registry::admission::Priority;
 use serde_json::Value;
 
 use crate::api::{Api, Target};
-use crate::storage::ReadVersion;
+use crate::authn::MASTERS;
+use crate::storage::{ListRequest, ReadVersion};
 
 /// What is being done to an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,16 +24,32 @@ pub(crate) enum Operation {
 }
 
 /// The steps, in their order (upstream: `plugins.go`, AllOrderedPlugins).
-const STEPS: &[Step] = &[Step::NamespaceLifecycle, Step::KindDefaults];
+const STEPS: &[Step] = &[
+    Step::NamespaceLifecycle,
+    Step::Priority,
+    Step::KindDefaults,
+    Step::RuntimeClass,
+    Step::CertificateSubjectRestriction,
+    Step::DefaultIngressClass,
+];
 
 /// One step.
 #[derive(Clone, Copy, Debug)]
 enum Step {
     /// Nothing is created in a namespace that is missing or going away.
     NamespaceLifecycle,
-    /// What upstream's ServiceAccount, Priority and DefaultTolerationSeconds
-    /// plugins add (`registry::admission`).
+    /// Pods get the priority of their class; one class at most is for those
+    /// that name none.
+    Priority,
+    /// What upstream's ServiceAccount and DefaultTolerationSeconds plugins add
+    /// (`registry::admission`).
     KindDefaults,
+    /// Pods get the overhead and the place of their runtime class.
+    RuntimeClass,
+    /// Nobody becomes one of `system:masters` by asking for a certificate.
+    CertificateSubjectRestriction,
+    /// An ingress that names no class gets the one for such.
+    DefaultIngressClass,
 }
 
 /// Runs every step on a write.
@@ -50,6 +69,28 @@ pub(crate) async fn admit(
                 registry::admission::admit_create(target.kind(), object)?;
             }
             (Step::KindDefaults, Operation::Update) => {}
+            (Step::Priority, Operation::Create) if is_about(target, "", "pods") => {
+                let class = priority_class(api, object).await?;
+                registry::admission::prioritise(target.kind(), object, class)?;
+            }
+            (Step::Priority, Operation::Create) => {
+                Guard::of(api, target).await?.check(target, object)?;
+            }
+            (Step::Priority, Operation::Update) => {}
+            (Step::RuntimeClass, Operation::Create) if is_about(target, "", "pods") => {
+                let name = value::str_at(object, "spec.runtimeClassName").to_owned();
+                let class = find(api, "node.k8s.io", "runtimeclasses", &name).await?;
+                registry::admission::run_as_classed(target.kind(), object, class.as_ref())?;
+            }
+            (Step::RuntimeClass, _) => {}
+            (Step::CertificateSubjectRestriction, Operation::Create) => {
+                certificate_subject(target, object)?;
+            }
+            (Step::CertificateSubjectRestriction, Operation::Update) => {}
+            (Step::DefaultIngressClass, Operation::Create) => {
+                default_ingress_class(api, target, object).await?;
+            }
+            (Step::DefaultIngressClass, Operation::Update) => {}
         }
     }
     Ok(())
@@ -64,6 +105,164 @@ pub(crate) fn may_delete(target: &Target, name: &str) -> Result<(), Status> {
     if kind.group.is_empty() && kind.plural == "namespaces" && UNDELETABLE.contains(&name) {
         let why = "this namespace may not be deleted";
         return Err(Status::forbidden(&kind.group_resource(), name, why));
+    }
+    Ok(())
+}
+
+fn is_about(target: &Target, group: &str, plural: &str) -> bool {
+    let kind = target.kind();
+    (kind.group, kind.plural) == (group, plural)
+}
+
+/// Returns all objects of a kind of cluster scope, as the cache has them.
+async fn all_of(api: &Api, group: &str, plural: &str) -> Result<Vec<Value>, Status> {
+    let Some(resource) = api.resources.builtin(group, "v1", plural) else {
+        return Ok(Vec::new());
+    };
+    let request = ListRequest {
+        version: ReadVersion::Any,
+        ..ListRequest::default()
+    };
+    let found = resource.store.list(request).await?;
+    let values = found.items.iter().map(|o| o.to_value());
+    values.collect::<Result<_, _>>().map_err(Status::internal)
+}
+
+/// Returns an object of cluster scope; none if there is none, or no name.
+async fn find(api: &Api, group: &str, plural: &str, name: &str) -> Result<Option<Value>, Status> {
+    let resource = api.resources.builtin(group, "v1", plural);
+    let Some(resource) = resource.filter(|_| !name.is_empty()) else {
+        return Ok(None);
+    };
+    let missing =
+        |found: &Result<_, Status>| matches!(found, Err(s) if s.reason == Reason::NotFound);
+    let mut found = resource.store.get(None, name, ReadVersion::Any).await;
+    if missing(&found) {
+        // The cache may not have seen yet that it was created.
+        found = resource.store.get(None, name, ReadVersion::Unset).await;
+    }
+    if missing(&found) {
+        return Ok(None);
+    }
+    found?.to_value().map(Some).map_err(Status::internal)
+}
+
+const SCHEDULING: &str = "scheduling.k8s.io";
+const PRIORITY_CLASSES: &str = "priorityclasses";
+
+/// Finds the class a pod names, or the one for pods that name none.
+async fn priority_class(api: &Api, pod: &Value) -> Result<Option<Priority>, Status> {
+    let name = value::str_at(pod, "spec.priorityClassName");
+    if name.is_empty() {
+        return Ok(global_default(api).await?.as_ref().map(Priority::of));
+    }
+    let class = find(api, SCHEDULING, PRIORITY_CLASSES, name).await?;
+    Ok(class.as_ref().map(Priority::of))
+}
+
+/// Returns the class for pods that name none. Should there be several, made at
+/// the same moment, the lowest.
+async fn global_default(api: &Api) -> Result<Option<Value>, Status> {
+    let mut classes = all_of(api, SCHEDULING, PRIORITY_CLASSES).await?;
+    classes.retain(|c| registry::checks::bool_at(c, "globalDefault"));
+    Ok(classes
+        .into_iter()
+        .min_by_key(|c| value::int_at(c, "value").unwrap_or(0)))
+}
+
+/// What must be known of other objects before one is changed: a change is made
+/// where nothing can be waited for.
+#[derive(Debug, Default)]
+pub(crate) struct Guard {
+    /// The class for pods that name none.
+    default_class: Option<String>,
+}
+
+impl Guard {
+    /// Finds out what a write to this target must not contradict.
+    pub(crate) async fn of(api: &Api, target: &Target) -> Result<Self, Status> {
+        if !is_about(target, SCHEDULING, PRIORITY_CLASSES) {
+            return Ok(Self::default());
+        }
+        let default = global_default(api).await?;
+        Ok(Self {
+            default_class: default.map(|c| value::name(&c).to_owned()),
+        })
+    }
+
+    /// Refuses a state that cannot be beside the others.
+    pub(crate) fn check(&self, target: &Target, object: &Value) -> Result<(), Status> {
+        let (name, wants) = (
+            value::name(object),
+            registry::checks::bool_at(object, "globalDefault"),
+        );
+        match &self.default_class {
+            Some(is) if wants && is != name => {
+                let why = format!(
+                    "PriorityClass {is} is already marked as default. Only one default can exist"
+                );
+                let resource = target.kind().group_resource();
+                Err(Status::forbidden(&resource, name, &why))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+fn certificate_subject(target: &Target, object: &Value) -> Result<(), Status> {
+    const SIGNER: &str = "kubernetes.io/kube-apiserver-client";
+    if !is_about(target, "certificates.k8s.io", "certificatesigningrequests")
+        || value::str_at(object, "spec.signerName") != SIGNER
+    {
+        return Ok(());
+    }
+    let request = value::str_at(object, "spec.request");
+    if !crate::pki::requested_groups(request)
+        .iter()
+        .any(|group| group == MASTERS)
+    {
+        return Ok(());
+    }
+    let why = format!("use of {SIGNER} signer with {MASTERS} group is not allowed");
+    Err(Status::forbidden(
+        &target.kind().group_resource(),
+        value::name(object),
+        &why,
+    ))
+}
+
+async fn default_ingress_class(
+    api: &Api,
+    target: &Target,
+    object: &mut Value,
+) -> Result<(), Status> {
+    const GROUP: &str = "networking.k8s.io";
+    const DEFAULT: &str = "ingressclass.kubernetes.io/is-default-class";
+    const OLD: &str = "kubernetes.io/ingress.class";
+    let annotation = |o: &Value, name: &str| {
+        let map = value::at(o, "metadata.annotations");
+        map.and_then(|a| a.get(name))
+            .and_then(Value::as_str)
+            .map(str::to_owned)
+    };
+    if !is_about(target, GROUP, "ingresses")
+        || value::at(object, "spec.ingressClassName").is_some()
+        || annotation(object, OLD).is_some()
+    {
+        return Ok(());
+    }
+    let mut classes = all_of(api, GROUP, "ingressclasses").await?;
+    classes.retain(|c| annotation(c, DEFAULT).as_deref() == Some("true"));
+    // The newest of several; of those as new, the first by name.
+    classes.sort_by(|a, b| {
+        let made = |c: &Value| value::str_at(c, "metadata.creationTimestamp").to_owned();
+        made(b)
+            .cmp(&made(a))
+            .then_with(|| value::name(a).cmp(value::name(b)))
+    });
+    if let Some(class) = classes.first() {
+        let name = Value::from(value::name(class));
+        value::object_mut(object, "spec").insert("ingressClassName".to_owned(), name);
     }
     Ok(())
 }

@@ -1,49 +1,32 @@
 //! What every request shares: the resources served, and what serves them.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use meta::Status;
 use registry::Kind;
-use serde_json::Value;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use crate::authn::Tokens;
-use crate::discovery::Discovery;
 use crate::metrics::Metrics;
-use crate::openapi::OpenApi;
 use crate::request_info::ResourceRequest;
+use crate::resources::{Resource, Resources};
+use crate::service_tokens::ServiceTokens;
 use crate::services::ServiceIps;
-use crate::storage::{ResourceConfig, ResourceStore, Store};
-use crate::subresources::log::KubeletClient;
-
-/// A served resource: its kind and where its objects are kept. Two versions of
-/// one resource share a store.
-#[derive(Clone, Debug)]
-pub(crate) struct Resource {
-    /// What it is.
-    pub(crate) kind: &'static Kind,
-    /// Where its objects are.
-    pub(crate) store: Arc<ResourceStore>,
-}
-
-/// Group, version and plural.
-type Coordinates = (&'static str, &'static str, &'static str);
+use crate::storage::{ResourceStore, Store};
+use crate::subresources::kubelet::KubeletClient;
 
 /// Everything a request needs.
 pub(crate) struct Api {
-    /// The resources, by their coordinates.
-    pub(crate) resources: BTreeMap<Coordinates, Resource>,
+    /// The resources that are served.
+    pub(crate) resources: Resources,
     /// The raw store.
     pub(crate) store: Arc<dyn Store>,
     /// The static bearer tokens.
     pub(crate) tokens: Tokens,
-    /// The discovery documents.
-    pub(crate) discovery: Discovery,
-    /// The OpenAPI documents.
-    pub(crate) openapi: OpenApi,
+    /// The tokens of service accounts.
+    pub(crate) service_tokens: ServiceTokens,
     /// The counters.
     pub(crate) metrics: Metrics,
     /// The allocator of service addresses.
@@ -54,6 +37,8 @@ pub(crate) struct Api {
     pub(crate) shutdown: CancellationToken,
     /// Whether a stop has been announced.
     pub(crate) stopping: AtomicBool,
+    /// Whether the custom resources that were defined at the start are served.
+    pub(crate) custom_served: watch::Sender<bool>,
     /// Whether what must exist before anything else exists.
     pub(crate) bootstrapped: watch::Sender<bool>,
 }
@@ -64,6 +49,8 @@ pub(crate) struct ApiParts {
     pub(crate) store: Arc<dyn Store>,
     /// The static bearer tokens.
     pub(crate) tokens: Tokens,
+    /// The tokens of service accounts.
+    pub(crate) service_tokens: ServiceTokens,
     /// The allocator of service addresses.
     pub(crate) service_ips: ServiceIps,
     /// The way to kubelets.
@@ -80,70 +67,55 @@ impl Api {
     /// Creates the server's core and starts filling the caches of all
     /// resources.
     pub(crate) fn start(parts: ApiParts) -> Arc<Self> {
-        let mut stores: BTreeMap<&'static str, Arc<ResourceStore>> = BTreeMap::new();
-        let mut resources = BTreeMap::new();
-        // Storage kinds first: a store is named after the kind it stores.
-        for stored in [true, false] {
-            for kind in registry::kinds::all().iter().copied() {
-                if kind.conversion.is_none() != stored {
-                    continue;
-                }
-                let store = stores.entry(kind.storage_prefix).or_insert_with(|| {
-                    ResourceStore::start(
-                        parts.store.clone(),
-                        config(kind, parts.event_ttl_seconds),
-                        parts.storage.clone(),
-                    )
-                });
-                let resource = Resource {
-                    kind,
-                    store: store.clone(),
-                };
-                resources.insert((kind.group, kind.version, kind.plural), resource);
-            }
-        }
+        let resources = Resources::start(&parts.store, parts.event_ttl_seconds, &parts.storage);
         Arc::new(Self {
             resources,
             store: parts.store,
             tokens: parts.tokens,
-            discovery: Discovery::default(),
-            openapi: OpenApi::default(),
+            service_tokens: parts.service_tokens,
             metrics: Metrics::default(),
             service_ips: parts.service_ips,
             kubelets: parts.kubelets,
             shutdown: parts.shutdown,
             stopping: AtomicBool::new(false),
+            custom_served: watch::Sender::new(false),
             bootstrapped: watch::Sender::new(false),
         })
     }
 
-    /// Returns a served resource.
-    pub(crate) fn resource(&self, group: &str, version: &str, plural: &str) -> Option<&Resource> {
-        let kind = registry::kinds::find(group, version, plural)?;
-        self.resources.get(&(kind.group, kind.version, kind.plural))
-    }
-
     /// Returns a core resource that is always served.
     pub(crate) fn core(&self, plural: &'static str) -> Result<&Resource, Status> {
-        self.resource("", "v1", plural)
+        self.resources
+            .builtin("", "v1", plural)
             .ok_or_else(|| Status::internal(format!("resource {plural} is not registered")))
     }
 
     /// Returns every resource's storage, once each.
     pub(crate) fn stores(&self) -> Vec<Arc<ResourceStore>> {
-        let by_prefix: BTreeMap<&str, &Arc<ResourceStore>> = self
-            .resources
-            .values()
-            .map(|r| (r.kind.storage_prefix, &r.store))
-            .collect();
-        by_prefix.into_values().cloned().collect()
+        self.resources.stores()
     }
 
     /// Waits until every cache is filled.
     pub(crate) async fn caches_ready(&self) {
-        for resource in self.resources.values() {
-            resource.store.ready().await;
+        for store in self.stores() {
+            store.ready().await;
         }
+    }
+
+    /// Waits until the custom resources are served.
+    pub(crate) async fn custom_served(&self) {
+        // Never an error: the sender lives in `self`.
+        let _ = self.custom_served.subscribe().wait_for(|done| *done).await;
+    }
+
+    /// Refuses a path at which nothing is served; while it is not known yet
+    /// what is, the client is to ask again.
+    pub(crate) fn no_such_path(&self) -> Status {
+        if *self.custom_served.borrow() {
+            return Status::no_such_path();
+        }
+        let text = "the request has been made before all known HTTP paths have been installed, please retry";
+        Status::failure(meta::Reason::ServiceUnavailable, text).with_retry_after(1)
     }
 
     /// Tells whether the server stops, or is about to.
@@ -163,31 +135,6 @@ impl Api {
     }
 }
 
-fn config(kind: &'static Kind, event_ttl_seconds: u64) -> ResourceConfig {
-    ResourceConfig {
-        resource: kind.group_resource(),
-        storage_prefix: kind.storage_prefix.to_owned(),
-        namespaced: kind.namespaced,
-        selectable,
-        // Every kubelet watches the pods of its node: the one watch that must
-        // not cost work for other nodes' pods.
-        index_field: kind
-            .selectable
-            .iter()
-            .copied()
-            .find(|f| *f == "spec.nodeName"),
-        ttl: (kind.ttl_seconds > 0).then_some(event_ttl_seconds),
-    }
-}
-
-/// Finds the selectable fields of a stored object of any kind.
-fn selectable(object: &Value) -> Vec<(&'static str, String)> {
-    let (api_version, kind) = meta::value::type_meta(object);
-    registry::kinds::find_kind(api_version, kind)
-        .map(|k| k.selectable_fields(object))
-        .unwrap_or_default()
-}
-
 /// What one request is aimed at.
 #[derive(Clone, Debug)]
 pub(crate) struct Target {
@@ -203,10 +150,10 @@ impl Target {
     /// Finds what a request is aimed at; 404 for what is not served.
     pub(crate) fn find(api: &Api, r: &ResourceRequest) -> Result<Self, Status> {
         let resource = api
-            .resource(&r.group, &r.version, &r.resource)
-            .ok_or_else(Status::no_such_path)?
-            .clone();
-        let kind = resource.kind;
+            .resources
+            .find(&r.group, &r.version, &r.resource)
+            .ok_or_else(|| api.no_such_path())?;
+        let kind = &resource.kind;
         // `/api/v1/namespaces/{name}` reads as being in that namespace.
         let in_itself = kind.group.is_empty() && kind.plural == "namespaces";
         if r.namespace.is_some() && !kind.namespaced && !in_itself {
@@ -229,8 +176,8 @@ impl Target {
     }
 
     /// Returns the kind.
-    pub(crate) fn kind(&self) -> &'static Kind {
-        self.resource.kind
+    pub(crate) fn kind(&self) -> &Kind {
+        &self.resource.kind
     }
 
     /// Returns the storage.

@@ -1,19 +1,25 @@
 //! Who asks: the first gate.
 //!
-//! Three ways to say who one is: a client certificate (common name = user,
-//! organizations = groups), a bearer token of the static token file, or being a
-//! component of this very process. Whoever says nothing is refused everywhere
+//! Four ways to say who one is: a client certificate (common name = user,
+//! organizations = groups), a bearer token of the static token file, a token of
+//! a service account (`service_tokens`), or being a component of this very
+//! process. A websocket may carry its token among its subprotocols: scripts in a
+//! browser can set no other header. Whoever says nothing is refused everywhere
 //! but at the health endpoints; whoever says something wrong is refused
 //! everywhere.
 
 use std::collections::BTreeMap;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use http::HeaderMap;
-use http::header::AUTHORIZATION;
+use http::header::{AUTHORIZATION, SEC_WEBSOCKET_PROTOCOL, UPGRADE};
 use meta::Status;
 
 /// The group of everybody who proved an identity.
 pub const AUTHENTICATED: &str = "system:authenticated";
+/// What a websocket's subprotocol begins with that carries a bearer token.
+pub(crate) const BEARER_PROTOCOL: &str = "base64url.bearer.authorization.k8s.io.";
 /// The group of those who may do everything.
 pub const MASTERS: &str = "system:masters";
 
@@ -26,6 +32,8 @@ pub struct UserInfo {
     pub uid: String,
     /// The groups, `system:authenticated` among them.
     pub groups: Vec<String>,
+    /// What else the source of the identity knows.
+    pub extra: BTreeMap<String, Vec<String>>,
 }
 
 impl UserInfo {
@@ -41,8 +49,8 @@ impl UserInfo {
         }
         Self {
             name: name.into(),
-            uid: String::new(),
             groups,
+            ..Self::default()
         }
     }
 
@@ -56,8 +64,8 @@ impl UserInfo {
     pub fn anonymous() -> Self {
         Self {
             name: "system:anonymous".to_owned(),
-            uid: String::new(),
             groups: vec!["system:unauthenticated".to_owned()],
+            ..Self::default()
         }
     }
 
@@ -121,9 +129,23 @@ impl Tokens {
         }
         Ok(Self(tokens))
     }
+
+    /// Returns whose token it is.
+    pub(crate) fn user(&self, token: &str) -> Option<&UserInfo> {
+        self.0.get(token)
+    }
 }
 
-/// Decides who asks. `Ok(None)` is somebody who said nothing.
+/// Returns the token that a request carries.
+pub(crate) fn bearer(headers: &HeaderMap) -> Option<&str> {
+    headers
+        .get(AUTHORIZATION)
+        .and_then(|value| value.to_str().ok())
+        .and_then(bearer_token)
+}
+
+/// Decides who asks, but for service accounts. `Ok(None)` is somebody who said
+/// nothing.
 pub fn authenticate(
     peer: &Peer,
     headers: &HeaderMap,
@@ -137,15 +159,51 @@ pub fn authenticate(
         }
         _ => {}
     }
-    if let Some(value) = headers.get(AUTHORIZATION) {
-        let token = value.to_str().ok().and_then(bearer_token);
-        return match token.and_then(|t| tokens.0.get(t)) {
+    if headers.contains_key(AUTHORIZATION) {
+        return match bearer(headers).and_then(|t| tokens.user(t)) {
             Some(user) => Ok(Some(user.clone())),
             None => Err(Status::unauthorized()),
         };
     }
+    if let Some(token) = subprotocol_token(headers)? {
+        let user = tokens.0.get(&token).cloned();
+        return user.map(Some).ok_or_else(Status::unauthorized);
+    }
     match peer {
         Peer::Anonymous => Ok(None),
+        _ => Err(Status::unauthorized()),
+    }
+}
+
+/// Lists the subprotocols in a header's value.
+pub(crate) fn subprotocols(text: &str) -> impl Iterator<Item = &str> {
+    text.split(',').map(str::trim).filter(|p| !p.is_empty())
+}
+
+/// Returns the token among a websocket's subprotocols. There must be another
+/// subprotocol beside it, since this one is never answered.
+fn subprotocol_token(headers: &HeaderMap) -> Result<Option<String>, Status> {
+    let upgrades = headers.get(UPGRADE).and_then(|v| v.to_str().ok());
+    if !upgrades.is_some_and(|u| u.eq_ignore_ascii_case("websocket")) {
+        return Ok(None);
+    }
+    let values = headers.get_all(SEC_WEBSOCKET_PROTOCOL).iter();
+    let all = values
+        .filter_map(|v| v.to_str().ok())
+        .flat_map(subprotocols);
+    let (tokens, others): (Vec<&str>, Vec<&str>) =
+        all.partition(|p| p.starts_with(BEARER_PROTOCOL));
+    match tokens.as_slice() {
+        [] => Ok(None),
+        [one] if !others.is_empty() => {
+            let encoded = one.strip_prefix(BEARER_PROTOCOL).unwrap_or_default();
+            let token = URL_SAFE_NO_PAD.decode(encoded).ok();
+            let token = token.and_then(|t| String::from_utf8(t).ok());
+            token
+                .filter(|t| !t.is_empty())
+                .map(Some)
+                .ok_or_else(Status::unauthorized)
+        }
         _ => Err(Status::unauthorized()),
     }
 }
@@ -191,6 +249,28 @@ mod tests {
         for bad in ["Bearer wrong", "Basic secret", "secret", ""] {
             assert_eq!(ask(&Peer::Anonymous, Some(bad)), Err(401), "{bad}");
         }
+    }
+
+    #[test]
+    fn a_websocket_may_carry_its_token_among_its_subprotocols() {
+        let tokens = Tokens::parse("secret,alice,7\n").unwrap();
+        let ask = |upgrade: &str, protocols: &str| {
+            let mut headers = HeaderMap::new();
+            headers.insert(UPGRADE, upgrade.parse().unwrap());
+            headers.insert(SEC_WEBSOCKET_PROTOCOL, protocols.parse().unwrap());
+            authenticate(&Peer::Anonymous, &headers, &tokens, 1000)
+                .map(|u| u.map(|u| u.name))
+                .map_err(|s| s.code)
+        };
+        let token = format!("{BEARER_PROTOCOL}{}", URL_SAFE_NO_PAD.encode("secret"));
+        let both = format!("{token}, v4.channel.k8s.io");
+        assert_eq!(ask("websocket", &both), Ok(Some("alice".into())));
+        assert_eq!(ask("h2c", &both), Ok(None), "not a websocket");
+        assert_eq!(ask("websocket", "v4.channel.k8s.io"), Ok(None));
+        assert_eq!(ask("websocket", &token), Err(401), "nothing else to speak");
+        assert_eq!(ask("websocket", &format!("{both}, {token}")), Err(401));
+        let wrong = format!("{BEARER_PROTOCOL}%%, v4.channel.k8s.io");
+        assert_eq!(ask("websocket", &wrong), Err(401));
     }
 
     #[test]

@@ -7,15 +7,20 @@
 //! himself. All others get the text that kubectl users know.
 
 use meta::Status;
+use serde_json::{Value, json};
 
 use crate::authn::{AUTHENTICATED, MASTERS, UserInfo};
 use crate::request_info::{RequestInfo, ResourceRequest, Verb};
+use crate::service_tokens::GROUP as SERVICE_ACCOUNTS;
 
 /// Paths open to everybody, identity or not (upstream: ClusterRole
 /// `system:public-info-viewer`).
 const PUBLIC_PATHS: [&str; 4] = ["/healthz", "/livez", "/readyz", "/version"];
 /// Paths open to everybody with an identity (`system:discovery`).
 const DISCOVERY_PATHS: [&str; 4] = ["/api", "/apis", "/openapi", "/version"];
+
+/// Paths open to service accounts (`system:service-account-issuer-discovery`).
+const ISSUER_PATHS: [&str; 2] = ["/.well-known/openid-configuration", "/openid/v1/jwks"];
 
 /// Whom a rule is for.
 #[derive(Clone, Copy, Debug)]
@@ -44,6 +49,17 @@ struct Rule {
     scope: Scope,
 }
 
+impl Rule {
+    fn is_for(&self, user: &UserInfo) -> bool {
+        match self.subject {
+            Subject::User(name) => user.name == name,
+            Subject::Group(group) => user.in_group(group),
+        }
+    }
+}
+
+/// Begins the names of kubelets' users.
+const NODE_USER: &str = "system:node:";
 const READ: &[&str] = &["get", "list", "watch"];
 const ALL: &[&str] = &["*"];
 const EVENTS: &[&str] = &["/events", "events.k8s.io/events"];
@@ -72,6 +88,7 @@ const RULES: &[Rule] = &[
         &["create"],
         &[
             "authorization.k8s.io/selfsubjectaccessreviews",
+            "authorization.k8s.io/selfsubjectrulesreviews",
             "authentication.k8s.io/selfsubjectreviews",
         ],
         Scope::All,
@@ -160,7 +177,9 @@ fn authorize_path(user: &UserInfo, info: &RequestInfo) -> Result<(), Status> {
     let discovers = user.in_group(AUTHENTICATED)
         && matches!(info.verb, Verb::Other("get" | "head"))
         && (info.path == "/" || DISCOVERY_PATHS.iter().any(|p| under(&info.path, p)));
-    if discovers {
+    let reads = matches!(info.verb, Verb::Other("get" | "head"));
+    let checks_tokens = user.in_group(SERVICE_ACCOUNTS) && reads;
+    if discovers || (checks_tokens && ISSUER_PATHS.contains(&info.path.as_str())) {
         return Ok(());
     }
     let (name, verb, path) = (&user.name, info.verb, &info.path);
@@ -177,21 +196,56 @@ pub(crate) fn may(user: &UserInfo, verb: &str, r: &ResourceRequest) -> bool {
     }
     let full = format!("{}/{}", r.group, r.full_resource());
     RULES.iter().any(|rule| {
-        let subject = match rule.subject {
-            Subject::User(name) => user.name == name,
-            Subject::Group(group) => user.in_group(group),
-        };
-        subject
+        rule.is_for(user)
             && rule.verbs.iter().any(|v| *v == "*" || *v == verb)
             && rule.resources.iter().any(|x| *x == "*" || *x == full)
             && match rule.scope {
                 Scope::All => true,
                 Scope::OwnNode => {
-                    let node = user.name.strip_prefix("system:node:");
+                    let node = user.name.strip_prefix(NODE_USER);
                     node.is_some() && node == r.name.as_deref()
                 }
             }
     })
+}
+
+/// Lists what a user may do, as `ResourceRule`s and `NonResourceRule`s.
+pub(crate) fn rules_of(user: &UserInfo) -> (Vec<Value>, Vec<Value>) {
+    let mut resources = Vec::new();
+    let mut paths = vec![json!({"verbs": ["get", "head"], "nonResourceURLs": PUBLIC_PATHS})];
+    if user.in_group(MASTERS) {
+        resources.push(json!({"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}));
+        paths.push(json!({"verbs": ["*"], "nonResourceURLs": ["*"]}));
+        return (resources, paths);
+    }
+    if user.in_group(AUTHENTICATED) {
+        let all = DISCOVERY_PATHS
+            .iter()
+            .flat_map(|p| [(*p).to_owned(), format!("{p}/*")]);
+        let urls: Vec<String> = all.collect();
+        paths.push(json!({"verbs": ["get", "head"], "nonResourceURLs": urls}));
+    }
+    if user.in_group(SERVICE_ACCOUNTS) {
+        paths.push(json!({"verbs": ["get"], "nonResourceURLs": ISSUER_PATHS}));
+    }
+    for rule in RULES.iter().filter(|rule| rule.is_for(user)) {
+        for full in rule.resources {
+            let (group, resource) = full.split_once('/').unwrap_or(("*", full));
+            let mut one = json!({
+                "verbs": rule.verbs, "apiGroups": [group], "resources": [resource],
+            });
+            if let Scope::OwnNode = rule.scope {
+                one["resourceNames"] = json!(
+                    user.name
+                        .strip_prefix(NODE_USER)
+                        .into_iter()
+                        .collect::<Vec<_>>()
+                );
+            }
+            resources.push(one);
+        }
+    }
+    (resources, paths)
 }
 
 /// Builds the refusal, word for word as upstream's `ForbiddenStatus`.

@@ -1,5 +1,6 @@
-//! What exists before anybody made it: the system namespaces and the service
-//! through which the cluster finds its own API.
+//! What exists before anybody made it: the system namespaces, the priority
+//! classes of the system, and the service through which the cluster finds its
+//! own API.
 //!
 //! Made through the server's own pipeline, as a component would, so that these
 //! objects are defaulted and validated like any other.
@@ -20,6 +21,9 @@ use crate::services;
 
 /// The namespaces that always exist.
 const NAMESPACES: [&str; 4] = ["default", "kube-system", "kube-public", "kube-node-lease"];
+const PRIORITY_CLASSES: &str = "/apis/scheduling.k8s.io/v1/priorityclasses";
+/// Who owns what is made here.
+const MANAGER: &str = "kube-apiserver";
 /// How long to wait before trying again when the store does not answer; doubled
 /// each time up to the second.
 const RETRY: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(2));
@@ -48,6 +52,10 @@ async fn create_all(api: &Arc<Api>, port: u16) -> Result<(), String> {
         let namespace =
             json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
         ensure(api, "/api/v1/namespaces", name, namespace).await?;
+    }
+    for class in registry::kinds::priorityclass::system_classes() {
+        let name = meta::value::name(&class).to_owned();
+        ensure(api, PRIORITY_CLASSES, &name, class).await?;
     }
     let address = api.service_ips.range().first().to_string();
     let service = json!({
@@ -95,6 +103,7 @@ async fn call(
         .method(method)
         .uri(path)
         .header(http::header::CONTENT_TYPE, JSON)
+        .header(http::header::USER_AGENT, MANAGER)
         .body(body::full(Bytes::from(bytes)))
         .map_err(|e| e.to_string())?;
     let user = UserInfo::component("system:apiserver");

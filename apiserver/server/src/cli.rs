@@ -9,7 +9,9 @@ use std::time::Duration;
 
 pub use self::accepted::Accepted;
 use crate::pki::PkiError;
-use crate::server::{Config, Running, SERVICE_CIDR, Server, StartError, StoreSource};
+use crate::server::{
+    Config, Running, SERVICE_CIDR, Server, ServiceAccountConfig, StartError, StoreSource,
+};
 use crate::storage::etcd::EtcdTls;
 
 /// Serves the Kubernetes API over an etcd.
@@ -55,6 +57,22 @@ pub struct Args {
     /// Static bearer tokens: token,user,uid,"group1,group2".
     #[arg(long)]
     pub token_auth_file: Option<PathBuf>,
+    /// Issuers of service accounts' tokens that are believed; new tokens name
+    /// the first [default: https://kubernetes.default.svc.cluster.local].
+    #[arg(long)]
+    pub service_account_issuer: Vec<String>,
+    /// Public keys, certificates or private keys of service accounts' tokens
+    /// [default: the signing key's].
+    #[arg(long)]
+    pub service_account_key_file: Vec<PathBuf>,
+    /// Private key that signs service accounts' tokens
+    /// [default: sa.key in --cert-dir, made when missing].
+    #[arg(long)]
+    pub service_account_signing_key_file: Option<PathBuf>,
+    /// Audiences of this API, of which a token must have one
+    /// [default: the first issuer].
+    #[arg(long, value_delimiter = ',')]
+    pub api_audiences: Vec<String>,
     /// How long events are kept, in seconds or as 1h30m.
     #[arg(long, default_value = "1h", value_parser = parse_duration)]
     pub event_ttl: Duration,
@@ -151,6 +169,12 @@ fn config(args: Args) -> Result<Config, StartError> {
     config.kubelet_ca_file = args.kubelet_certificate_authority;
     config.tls_files = args.tls_cert_file.zip(args.tls_private_key_file);
     config.token_auth_file = args.token_auth_file;
+    config.service_accounts = ServiceAccountConfig {
+        issuers: args.service_account_issuer,
+        audiences: args.api_audiences,
+        signing_key_file: args.service_account_signing_key_file,
+        key_files: args.service_account_key_file,
+    };
     config.event_ttl = args.event_ttl;
     config.compact_every = args.etcd_compaction_interval;
     config.extra_names = args.apiserver_cert_extra_sans;

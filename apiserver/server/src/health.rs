@@ -43,15 +43,20 @@ impl Check {
     async fn passes(self, api: &Api) -> bool {
         match self {
             Self::Ping => true,
-            Self::Store => {
-                let answer = tokio::time::timeout(STORE_TIMEOUT, api.store.current_revision());
-                matches!(answer.await, Ok(Ok(_)))
+            Self::Store => store_answers(api).await,
+            Self::Caches => {
+                *api.custom_served.borrow() && api.stores().iter().all(|s| s.is_ready())
             }
-            Self::Caches => api.resources.values().all(|r| r.store.is_ready()),
             Self::Bootstrap => api.is_bootstrapped(),
             Self::NotStopping => !api.is_stopping(),
         }
     }
+}
+
+/// Tells whether the store answers a linearizable read in time.
+pub(crate) async fn store_answers(api: &Api) -> bool {
+    let answer = tokio::time::timeout(STORE_TIMEOUT, api.store.current_revision());
+    matches!(answer.await, Ok(Ok(_)))
 }
 
 const LIVE: &[Check] = &[Check::Ping, Check::Store];

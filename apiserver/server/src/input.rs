@@ -3,12 +3,12 @@
 
 use bytes::Bytes;
 use meta::{Reason, Status, value};
+use registry::Kind;
 use registry::json::{DecodeError, Decoded};
-use registry::{Kind, schema};
 use serde_json::Value;
 
 use crate::body::{self, BoxBody};
-use crate::negotiation::{BodyMedia, body_media};
+use crate::negotiation::{BodyMedia, body_media, media_type, unsupported};
 use crate::pipeline::{BODY_BYTES_MAX, Context};
 use crate::protobuf;
 use crate::query::FieldValidation;
@@ -26,17 +26,17 @@ pub(crate) async fn read_object(
     kind: &Kind,
     validation: FieldValidation,
 ) -> Result<Value, Status> {
-    let media = body_media(&cx.headers)?;
+    let media = match body_media(&cx.headers)? {
+        BodyMedia::Protobuf if kind.is_custom() => return Err(only_text()),
+        media => media,
+    };
     let bytes = read_bytes(body).await?;
     let decoded = decode(&bytes, media, kind.kind)?;
     let mut object = decoded.value;
     check_type(kind, &mut object)?;
-    let def = kind
-        .def()
-        .ok_or_else(|| Status::internal(format!("no schema for {}", kind.kind)))?;
-    let unknown = schema::conform(def, &mut object)
-        .map_err(|e| Status::bad_request(e.message(&kind.gvk())))?;
-    let complaints = complaints(&unknown, &decoded.duplicates);
+    let unknown = kind.conform(&mut object)?;
+    let mut complaints = complaints(&unknown);
+    complaints.extend(decoded.duplicates.iter().map(|path| twice(path, media)));
     match validation {
         FieldValidation::Ignore => {}
         FieldValidation::Warn => cx.warnings.extend(complaints),
@@ -53,12 +53,39 @@ pub(crate) async fn read_object(
     Ok(object)
 }
 
-/// Words unknown and duplicate fields as upstream does.
-pub(crate) fn complaints(unknown: &[String], duplicates: &[String]) -> Vec<String> {
-    let unknown = unknown.iter().map(|p| format!("unknown field {p:?}"));
-    unknown
-        .chain(duplicates.iter().map(|p| format!("duplicate field {p:?}")))
-        .collect()
+/// Refuses a body in protobuf: only built-in kinds have field numbers.
+fn only_text() -> Status {
+    unsupported(
+        "the body of the request was in an unknown format - accepted media types include: application/json, application/yaml",
+    )
+}
+
+/// Refuses a strategic merge patch: the lists of a custom resource have no keys
+/// that it could merge by.
+pub(crate) fn check_patch(headers: &http::HeaderMap, kind: &Kind) -> Result<(), Status> {
+    if kind.is_custom() && media_type(headers) == "application/strategic-merge-patch+json" {
+        return Err(unsupported(
+            "the body of the request was in an unknown format - accepted media types include: application/json-patch+json, application/merge-patch+json, application/apply-patch+yaml",
+        ));
+    }
+    Ok(())
+}
+
+/// Words unknown fields as upstream does.
+pub(crate) fn complaints(unknown: &[String]) -> Vec<String> {
+    let words = unknown.iter().map(|p| format!("unknown field {p:?}"));
+    words.collect()
+}
+
+/// Words a duplicate field as upstream's reader of that language does.
+fn twice(path: &str, media: BodyMedia) -> String {
+    match media {
+        BodyMedia::Yaml => {
+            let key = path.rsplit('.').next().unwrap_or(path);
+            format!("key {key:?} already set in map")
+        }
+        BodyMedia::Json | BodyMedia::Protobuf => format!("duplicate field {path:?}"),
+    }
 }
 
 /// Reads a body of a small type that no resource stores (options, bindings);
@@ -88,7 +115,7 @@ pub(crate) fn decode(bytes: &[u8], media: BodyMedia, kind: &str) -> Result<Decod
         BodyMedia::Yaml => registry::json::decode_yaml(bytes, BODY_BYTES_MAX),
         BodyMedia::Protobuf => {
             let value = protobuf::decode(bytes, kind)
-                .map_err(|e| Status::bad_request(format!("unable to decode a {kind}: {e}")))?;
+                .map_err(|e| unrecognized(kind, &e.to_string(), bytes))?;
             return Ok(Decoded {
                 value,
                 duplicates: Vec::new(),
@@ -97,16 +124,38 @@ pub(crate) fn decode(bytes: &[u8], media: BodyMedia, kind: &str) -> Result<Decod
     };
     let decoded = decoded.map_err(|e| match e {
         DecodeError::TooLarge(_) => Status::failure(Reason::RequestEntityTooLarge, e.to_string()),
-        DecodeError::Json(_) | DecodeError::Yaml(_) => Status::bad_request(format!(
-            "the object provided is unrecognized (must be of type {kind}): {e}"
-        )),
+        DecodeError::Json(_) | DecodeError::Yaml(_) => unrecognized(kind, &e.to_string(), bytes),
     })?;
-    if !decoded.value.is_object() {
-        return Err(Status::bad_request(format!(
-            "the object provided is unrecognized (must be of type {kind}): not an object"
-        )));
+    let found = match &decoded.value {
+        Value::Object(_) => return Ok(decoded),
+        Value::Null => "null",
+        Value::Bool(_) => "bool",
+        Value::Number(_) => "number",
+        Value::String(_) => "string",
+        Value::Array(_) => "array",
+    };
+    let why = format!(
+        "couldn't get version/kind; json parse error: json: cannot unmarshal {found} into Go value of type struct {{ APIVersion string \"json:\\\"apiVersion,omitempty\\\"\"; Kind string \"json:\\\"kind,omitempty\\\"\" }}"
+    );
+    Err(unrecognized(kind, &why, bytes))
+}
+
+/// How much of a body that is not understood is shown to its sender.
+const SUMMARY_BYTES: usize = 30;
+
+fn unrecognized(kind: &str, why: &str, body: &[u8]) -> Status {
+    let cut = &body[..body.len().min(SUMMARY_BYTES)];
+    let mut summary = match body.first() {
+        None => "<empty>".to_owned(),
+        Some(b'{') => String::from_utf8_lossy(cut).into_owned(),
+        Some(_) => cut.iter().map(|b| format!("{b:02x}")).collect(),
+    };
+    if body.len() > SUMMARY_BYTES {
+        summary.push_str(" ...");
     }
-    Ok(decoded)
+    Status::bad_request(format!(
+        "the object provided is unrecognized (must be of type {kind}): {why} ({summary})"
+    ))
 }
 
 /// Refuses a body of another type than the URL's; one that says nothing is
@@ -114,16 +163,40 @@ pub(crate) fn decode(bytes: &[u8], media: BodyMedia, kind: &str) -> Result<Decod
 fn check_type(kind: &Kind, object: &mut Value) -> Result<(), Status> {
     let (version, name) = value::type_meta(object);
     let expected = kind.api_version();
-    if !name.is_empty() && name != kind.kind {
-        return Err(wrong_kind(kind.kind, name));
+    let named = if name.is_empty() { kind.kind } else { name };
+    let versioned = match version {
+        "" => expected.as_str(),
+        version => version,
+    };
+    if named == kind.kind && versioned == expected.as_str() {
+        value::set_type_meta(object, &kind.gvk());
+        return Ok(());
     }
-    if !version.is_empty() && version != expected {
-        return Err(Status::bad_request(format!(
-            "the API version in the data ({version}) does not match the expected API version ({expected})"
-        )));
-    }
-    value::set_type_meta(object, &kind.gvk());
-    Ok(())
+    let short = |v: &str| v.rsplit('/').next().unwrap_or_default().to_owned();
+    let same = named == kind.kind;
+    let known = protobuf::is_known(versioned, named) || (same && kind.is_custom());
+    let why = match (known, same) {
+        (true, true) => {
+            return Err(Status::bad_request(format!(
+                "the API version in the data ({versioned}) does not match the expected API version ({expected})"
+            )));
+        }
+        (true, false) => format!(
+            "converting ({}.{named}) to ({}.{}): unknown conversion",
+            short(versioned),
+            match kind.group {
+                "" => "core",
+                group => group.split('.').next().unwrap_or_default(),
+            },
+            kind.kind
+        ),
+        (false, _) => format!("no kind {named:?} is registered for version {versioned:?}"),
+    };
+    Err(Status::bad_request(format!(
+        "{named} in version {:?} cannot be handled as a {}: {why}",
+        short(versioned),
+        kind.kind
+    )))
 }
 
 fn wrong_kind(expected: &str, given: &str) -> Status {

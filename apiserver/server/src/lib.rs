@@ -12,8 +12,7 @@
 //! process calls the same pipeline without a socket
 //! (`Running::local_service`).
 //!
-//! Deliberately absent today: protobuf answers (bodies are read), field management (server-side
-//! apply), RBAC objects, admission webhooks, custom resources.
+//! Deliberately absent today: RBAC as an authoriser, admission webhooks.
 
 mod admission;
 mod api;
@@ -22,8 +21,13 @@ mod authz;
 pub mod body;
 mod bootstrap;
 pub mod cli;
+mod computed;
+mod crds;
+mod deadline;
 mod discovery;
+mod fields;
 mod health;
+mod impersonation;
 mod input;
 pub mod kubeconfig;
 mod metrics;
@@ -35,9 +39,11 @@ pub mod pki;
 mod protobuf;
 mod query;
 mod request_info;
+mod resources;
 mod respond;
 pub mod serve;
 pub mod server;
+mod service_tokens;
 mod services;
 pub mod storage;
 mod subresources;
@@ -45,4 +51,4 @@ mod table;
 mod verbs;
 
 pub use authn::UserInfo;
-pub use server::{Config, Running, Server, StartError, StoreSource};
+pub use server::{Config, Running, Server, ServiceAccountConfig, StartError, StoreSource};

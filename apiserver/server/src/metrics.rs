@@ -98,8 +98,8 @@ impl Default for Metrics {
 
 impl Metrics {
     /// Counts a request in.
-    pub(crate) fn begin(&self, cx: &Context, long: bool) -> Running<'_> {
-        let labels = labels(cx);
+    pub(crate) fn begin(&self, api: &Api, cx: &Context, long: bool) -> Running<'_> {
+        let labels = labels(api, cx);
         let gauge = match long {
             true => self.long_running.get_or_create(&labels).clone(),
             false => self.inflight.clone(),
@@ -179,7 +179,7 @@ fn print_caches(out: &mut String, api: &Api) {
     }
 }
 
-fn labels(cx: &Context) -> Labels {
+fn labels(api: &Api, cx: &Context) -> Labels {
     let none = Labels {
         verb: cx.info.verb.metric(),
         group: String::new(),
@@ -191,8 +191,10 @@ fn labels(cx: &Context) -> Labels {
     let Some(r) = &cx.info.resource else {
         return none;
     };
-    let served = registry::kinds::find(&r.group, &r.version, &r.resource)
-        .filter(|k| r.subresource.is_empty() || k.subresource(&r.subresource).is_some());
+    let served = api
+        .resources
+        .find(&r.group, &r.version, &r.resource)
+        .filter(|s| r.subresource.is_empty() || s.kind.subresource(&r.subresource).is_some());
     if served.is_none() {
         return Labels {
             verb: Verb::Other("").metric(),

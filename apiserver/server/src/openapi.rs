@@ -1,8 +1,9 @@
 //! Serving the OpenAPI documents. They are made when first asked for, away
-//! from the request threads, and kept as bytes.
+//! from the request threads, and kept as bytes: for ever where only built-in
+//! kinds are in them, else as long as the custom resources stay as they are.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, LazyLock, OnceLock};
 
 use bytes::Bytes;
 use http::header::{
@@ -10,12 +11,14 @@ use http::header::{
 };
 use http::{Response, StatusCode};
 use meta::{Reason, Status};
+use registry::KindRef;
 use registry::openapi::{self, Document};
 
 use crate::api::Api;
 use crate::body::{self, BoxBody, JSON};
 use crate::discovery::matches_etag;
 use crate::pipeline::Context;
+use crate::resources::Custom;
 
 /// The documents that were asked for.
 #[derive(Debug, Default)]
@@ -31,12 +34,27 @@ struct V3 {
     documents: BTreeMap<String, Document>,
 }
 
+/// The documents of group versions that have only built-in kinds.
+static BUILTIN: LazyLock<BTreeMap<String, Document>> = LazyLock::new(|| {
+    let kinds = Custom::default().all_kinds();
+    documents(&kinds, openapi::v3_paths(&kinds))
+});
+
+fn documents(kinds: &[KindRef], paths: Vec<String>) -> BTreeMap<String, Document> {
+    let made = paths.into_iter().filter_map(|path| {
+        let document = openapi::v3_document(kinds, &path)?;
+        Some((path, document))
+    });
+    made.collect()
+}
+
 impl V3 {
-    fn make() -> Self {
-        let documents: BTreeMap<String, Document> = openapi::v3_paths()
-            .into_iter()
-            .filter_map(|path| openapi::v3_document(&path).map(|d| (path, d)))
-            .collect();
+    fn make(custom: &Custom) -> Self {
+        let mut documents_of_all = BUILTIN.clone();
+        let kinds = custom.all_kinds();
+        let theirs: Vec<KindRef> = custom.kinds().cloned().collect();
+        documents_of_all.extend(documents(&kinds, openapi::v3_paths(&theirs)));
+        let documents = documents_of_all;
         let hashes: Vec<(String, String)> = documents
             .iter()
             .map(|(path, d)| (path.clone(), d.hash.clone()))
@@ -71,15 +89,18 @@ pub(crate) async fn v2(api: &Arc<Api>, cx: &Context) -> Result<Response<BoxBody>
     let (document, content_type) = match first {
         openapi::V2_PROTOBUF | openapi::V2_PROTOBUF_OLD => {
             let make = |api: &Api| {
-                api.openapi
-                    .v2_protobuf
-                    .get_or_init(openapi::v2_protobuf)
-                    .clone()
+                let custom = api.resources.custom();
+                let make = || openapi::v2_protobuf(&custom.all_kinds());
+                custom.openapi.v2_protobuf.get_or_init(make).clone()
             };
             (apart(api, make).await?, openapi::V2_PROTOBUF)
         }
         "" | "*/*" | "application/*" | "application/json" => {
-            let make = |api: &Api| api.openapi.v2_json.get_or_init(openapi::v2_json).clone();
+            let make = |api: &Api| {
+                let custom = api.resources.custom();
+                let make = || openapi::v2_json(&custom.all_kinds());
+                custom.openapi.v2_json.get_or_init(make).clone()
+            };
             (apart(api, make).await?, JSON)
         }
         _ => return Err(not_acceptable()),
@@ -109,7 +130,8 @@ pub(crate) async fn v3(
     let path = rest.join("/");
     let wanted = path.clone();
     let document = apart(api, move |api: &Api| {
-        let v3 = api.openapi.v3.get_or_init(V3::make);
+        let custom = api.resources.custom();
+        let v3 = custom.openapi.v3.get_or_init(|| V3::make(&custom));
         match wanted.as_str() {
             "" => Some(v3.index.clone()),
             wanted => v3.documents.get(wanted).cloned(),

@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
+use http::header::{CACHE_CONTROL, HeaderValue};
 use http::{Method, Response, StatusCode};
-use meta::{Reason, Status};
-use serde_json::json;
+use meta::Status;
+use serde_json::{Value, json};
 
 use crate::api::Api;
 use crate::body::BoxBody;
-use crate::negotiation::Offer;
 use crate::pipeline::Context;
 use crate::{discovery, health, openapi, respond};
 
@@ -20,31 +20,36 @@ const MINOR: &str = "36";
 /// Answers a request on a path that names no resource.
 pub(crate) async fn serve(api: &Arc<Api>, cx: &Context) -> Result<Response<BoxBody>, Status> {
     if !matches!(cx.method, Method::GET | Method::HEAD) {
-        return Err(Status::failure(
-            Reason::MethodNotAllowed,
-            "the server does not allow this method on the requested resource",
-        ));
+        return Err(Status::method_not_allowed());
     }
     let segments: Vec<&str> = cx.info.path.split('/').filter(|s| !s.is_empty()).collect();
     match segments.as_slice() {
-        [] => index(cx),
+        [] => index(),
         ["api"] | ["apis"] => discovery::root(api, cx, segments[0]),
         ["api", version] => discovery::resources(api, cx, "", version),
         ["apis", group] => discovery::group(api, cx, group),
         ["apis", group, version] => discovery::resources(api, cx, group, version),
-        ["version"] => version(cx),
+        ["version"] => version(),
         [probe @ ("healthz" | "livez" | "readyz"), check @ ..] => {
             health::probe(api, cx, probe, check).await
         }
         ["metrics"] => Ok(api.metrics.print(api, cx)),
+        [".well-known", "openid-configuration"] => {
+            open_id(cx, "application/json", &api.service_tokens.configuration())
+        }
+        ["openid", "v1", "jwks"] => {
+            let keys = api.service_tokens.key_set();
+            open_id(cx, "application/jwk-set+json", &keys)
+        }
         ["openapi", "v2"] => openapi::v2(api, cx).await,
         ["openapi", "v3", rest @ ..] => openapi::v3(api, cx, rest).await,
         _ => Err(Status::no_such_path()),
     }
 }
 
-fn index(cx: &Context) -> Result<Response<BoxBody>, Status> {
+fn index() -> Result<Response<BoxBody>, Status> {
     let paths = [
+        "/.well-known/openid-configuration",
         "/api",
         "/api/v1",
         "/apis",
@@ -53,18 +58,26 @@ fn index(cx: &Context) -> Result<Response<BoxBody>, Status> {
         "/metrics",
         "/openapi/v2",
         "/openapi/v3",
+        "/openid/v1/jwks",
         "/readyz",
         "/version",
     ];
-    respond::plain(
-        cx,
-        cx.accept(Offer::Plain)?,
-        StatusCode::OK,
-        &json!({"paths": paths}),
-    )
+    respond::raw_json(&json!({"paths": paths}))
 }
 
-fn version(cx: &Context) -> Result<Response<BoxBody>, Status> {
+/// Answers what others need to check tokens of service accounts.
+fn open_id(
+    cx: &Context,
+    content_type: &'static str,
+    document: &Value,
+) -> Result<Response<BoxBody>, Status> {
+    let mut response = cx.respond(StatusCode::OK, content_type, document.to_string());
+    let hour = HeaderValue::from_static("public, max-age=3600");
+    response.headers_mut().insert(CACHE_CONTROL, hour);
+    Ok(response)
+}
+
+fn version() -> Result<Response<BoxBody>, Status> {
     let info = json!({
         "major": MAJOR,
         "minor": MINOR,
@@ -80,7 +93,7 @@ fn version(cx: &Context) -> Result<Response<BoxBody>, Status> {
         "compiler": "rustc",
         "platform": format!("{}/{}", std::env::consts::OS, go_arch()),
     });
-    respond::plain(cx, cx.accept(Offer::Plain)?, StatusCode::OK, &info)
+    respond::raw_json(&info)
 }
 
 /// Names the architecture as Go does, which clients compare with.

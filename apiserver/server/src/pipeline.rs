@@ -1,13 +1,13 @@
 //! The way of a request: the gates it passes, in order, then the verb.
 //!
 //! 1. `Context::read`: method, path and query become a `RequestInfo`.
-//! 2. [`GATES`], each of which may refuse.
+//! 2. [`authenticate`], then [`GATES`], each of which may refuse.
 //! 3. The verb, or what is served at a path that names no resource. Writes run
 //!    `admission` between decoding and validation.
 //! 4. The trimmings: audit id, warnings, cache control, metrics.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use bytes::Bytes;
 use futures::FutureExt;
@@ -15,6 +15,7 @@ use http::header::{
     ACCEPT_ENCODING, CACHE_CONTROL, CONTENT_ENCODING, HeaderName, HeaderValue, VARY, WARNING,
 };
 use http::{HeaderMap, Method, Request, Response, StatusCode};
+use hyper::upgrade::OnUpgrade;
 use meta::{Reason, Status};
 
 use crate::api::Api;
@@ -24,10 +25,8 @@ use crate::negotiation::{self, Accepted, Offer};
 use crate::query::Query;
 use crate::request_info::{RequestInfo, Verb};
 use crate::serve::Handler;
-use crate::{authz, paths, verbs};
+use crate::{authz, deadline, impersonation, paths, respond, service_tokens, verbs};
 
-/// How long a request that is not long-running may take; then 504.
-pub(crate) const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
 /// After how many seconds a write that met a stopping server is tried again.
 const STOPPING_RETRY_SECONDS: u32 = 5;
 /// The largest request body, in bytes; beyond it 413.
@@ -43,10 +42,11 @@ const AUDIT_ID: HeaderName = HeaderName::from_static("audit-id");
 /// One gate: it lets a request through or refuses it.
 type Gate = fn(&Api, &mut Context) -> Result<(), Status>;
 
-/// The gates in the order in which a request passes them.
+/// The gates in the order in which a request passes them, once it is known who
+/// asks.
 const GATES: &[(&str, Gate)] = &[
-    ("authentication", authenticate),
     ("audit", audit),
+    ("impersonation", impersonation::gate),
     ("authorization", authorize),
     ("shutdown", not_stopping),
 ];
@@ -67,11 +67,15 @@ pub(crate) struct Context {
     pub(crate) audit_id: String,
     /// What the client should be told besides the answer.
     pub(crate) warnings: Vec<String>,
+    /// Whether it is about a type that has no protobuf form.
+    pub(crate) custom: bool,
+    /// What becomes of the connection if it is to speak something else.
+    pub(crate) upgrade: Option<OnUpgrade>,
     peer: Peer,
 }
 
 impl Context {
-    fn read(parts: http::request::Parts, peer: Peer) -> Result<Self, Status> {
+    fn read(mut parts: http::request::Parts, peer: Peer) -> Result<Self, Status> {
         let query = Query::parse(parts.uri.query().unwrap_or_default())?;
         let info = RequestInfo::parse(&parts.method, parts.uri.path(), &query);
         let given = parts.headers.get(AUDIT_ID).and_then(|v| v.to_str().ok());
@@ -87,12 +91,29 @@ impl Context {
             user: UserInfo::anonymous(),
             audit_id,
             warnings: Vec::new(),
+            custom: false,
+            upgrade: parts.extensions.remove(),
             peer,
         })
     }
 
+    /// Says who writes, and when.
+    pub(crate) fn facts(&self) -> registry::kind::Facts<'_> {
+        registry::kind::Facts {
+            user: &self.user.name,
+            uid: &self.user.uid,
+            groups: &self.user.groups,
+            extra: &self.user.extra,
+            now: jiff::Timestamp::now(),
+        }
+    }
+
     /// Decides the form of the answer.
     pub(crate) fn accept(&self, offer: Offer) -> Result<Accepted, Status> {
+        let offer = match offer {
+            Offer::Resource if self.custom => Offer::Custom,
+            offer => offer,
+        };
         negotiation::accept(&self.headers, &self.query, offer)
     }
 
@@ -149,19 +170,26 @@ impl Handler for Api {
             Err(status) => return body::failure(&status),
         };
         let long = cx.info.is_long_running(&cx.query);
-        let running = self.metrics.begin(&cx, long);
+        let running = self.metrics.begin(&self, &cx, long);
+        let limit = match long {
+            true => Ok(None),
+            false => deadline::of(&cx.query, cx.info.verb).map(Some),
+        };
         // A panic is a bug of one request; it must not take the connection's
         // other requests with it.
         let work = std::panic::AssertUnwindSafe(run(&self, &mut cx, request_body)).catch_unwind();
-        let outcome = if long {
-            work.await
-        } else {
-            tokio::time::timeout(REQUEST_TIMEOUT, work)
+        let outcome = match limit {
+            Err(status) => {
+                drop(work);
+                Ok(Err(status))
+            }
+            Ok(None) => work.await,
+            Ok(Some(limit)) => tokio::time::timeout(limit, work)
                 .await
-                .unwrap_or_else(|_| Ok(Err(timed_out())))
+                .unwrap_or_else(|_| Ok(Err(timed_out()))),
         };
         let result = outcome.unwrap_or_else(|_| Err(Status::internal("the request panicked")));
-        let mut response = result.unwrap_or_else(|status| body::failure(&status));
+        let mut response = result.unwrap_or_else(|status| respond::failure(&cx, &status));
         trim(&mut response, &cx);
         tracing::debug!(
             verb = %cx.info.verb, path = %cx.info.path, user = %cx.user.name,
@@ -177,6 +205,7 @@ async fn run(
     cx: &mut Context,
     request_body: BoxBody,
 ) -> Result<Response<BoxBody>, Status> {
+    authenticate(api, cx).await?;
     for (_, gate) in GATES {
         gate(api, cx)?;
     }
@@ -188,15 +217,32 @@ async fn run(
 }
 
 fn timed_out() -> Status {
-    Status::failure(
+    let mut status = Status::failure(
         Reason::Timeout,
         "Timeout: request did not complete within requested timeout - context deadline exceeded",
-    )
+    );
+    status.details_mut();
+    status
 }
 
-fn authenticate(api: &Api, cx: &mut Context) -> Result<(), Status> {
-    let now = jiff::Timestamp::now().as_second();
-    match authn::authenticate(&cx.peer, &cx.headers, &api.tokens, now)? {
+/// The first gate, and the only one that may have to wait: whether a service
+/// account still exists, the store knows.
+async fn authenticate(api: &Api, cx: &mut Context) -> Result<(), Status> {
+    let now = service_tokens::now();
+    let found = match authn::authenticate(&cx.peer, &cx.headers, &api.tokens, now) {
+        Ok(found) => found,
+        Err(refusal) => {
+            let token = authn::bearer(&cx.headers).ok_or_else(|| refusal.clone())?;
+            let ours = api.service_tokens.audiences();
+            let holder = service_tokens::identify(api, token, ours).await;
+            let (user, _) = holder.map_err(|why| {
+                tracing::debug!(why, "a bearer token was refused");
+                refusal
+            })?;
+            Some(user)
+        }
+    };
+    match found {
         Some(user) => cx.user = user,
         None if authz::is_public(&cx.info) => {}
         None => return Err(Status::unauthorized()),

@@ -17,7 +17,7 @@ use rcgen::{
     KeyUsagePurpose, SanType,
 };
 
-pub(crate) use inspect::Facts;
+pub(crate) use inspect::{Facts, requested_groups};
 
 pub use files::write_private;
 
@@ -192,6 +192,23 @@ impl Pki {
             names,
             Usage::Server,
         )
+    }
+
+    /// Returns the private key that signs tokens of service accounts, PEM. Its
+    /// public half lies beside it, for whoever has to believe them.
+    pub fn service_account_key(&self) -> Result<String, PkiError> {
+        let path = self.dir.join("sa.key");
+        if let Some(found) = files::read_optional(&path)? {
+            return Ok(found);
+        }
+        let key = KeyPair::generate().map_err(|source| PkiError::Issue {
+            subject: "service accounts".to_owned(),
+            source,
+        })?;
+        files::write_private(&path, key.serialize_pem().as_bytes())?;
+        files::write_public(&self.dir.join("sa.pub"), key.public_key_pem().as_bytes())?;
+        // As it lies there: another server may have been at it too.
+        Ok(files::read_optional(&path)?.unwrap_or_else(|| key.serialize_pem()))
     }
 
     /// Returns the administrator's certificate.

@@ -1,11 +1,10 @@
 //! Query parameters and the options that verbs read from them.
 
-use meta::{FieldSelector, LabelSelector, Status};
+use meta::{FieldError, FieldSelector, GroupVersionKind, LabelSelector, Status};
+use registry::validate;
 
 /// The longest query accepted, in bytes; beyond it the call is refused.
 const QUERY_BYTES_MAX: usize = 64 * 1024;
-/// The longest `fieldManager`, in characters (metav1 validation).
-const FIELD_MANAGER_MAX: usize = 128;
 
 /// A decoded query string.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -61,12 +60,12 @@ impl Query {
             .is_some_and(|v| !matches!(v.to_ascii_lowercase().as_str(), "false" | "0"))
     }
 
-    /// Reads a number; an unreadable one is a 400.
+    /// Reads a number; an unreadable one is a 400, in Go's words.
     pub(crate) fn number(&self, name: &str) -> Result<Option<i64>, Status> {
-        self.non_empty(name)
+        self.get(name)
             .map(|v| {
-                v.parse().map_err(|_ignored: std::num::ParseIntError| {
-                    Status::bad_request(format!("invalid value for {name}: {v:?}"))
+                v.parse().map_err(|error: std::num::ParseIntError| {
+                    Status::bad_request(go_parse_error("ParseInt", v, &error))
                 })
             })
             .transpose()
@@ -85,6 +84,20 @@ impl Query {
     }
 }
 
+/// Words the failure to read a number as Go's `strconv` does.
+pub(crate) fn go_parse_error(
+    function: &str,
+    text: &str,
+    error: &std::num::ParseIntError,
+) -> String {
+    use std::num::IntErrorKind::{NegOverflow, PosOverflow};
+    let why = match error.kind() {
+        PosOverflow | NegOverflow => "value out of range",
+        _ => "invalid syntax",
+    };
+    format!("strconv.{function}: parsing {text:?}: {why}")
+}
+
 /// How unknown and duplicate fields of a body are taken.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum FieldValidation {
@@ -98,55 +111,76 @@ pub(crate) enum FieldValidation {
 }
 
 /// The options of a write.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct WriteOptions {
     /// Whether everything is done but the writing.
     pub(crate) dry_run: bool,
     /// How unknown fields are taken.
     pub(crate) field_validation: FieldValidation,
+    /// Who writes; empty when the request does not say.
+    pub(crate) field_manager: String,
+    /// Whether an apply takes what others own.
+    pub(crate) force: bool,
 }
 
 impl WriteOptions {
     /// Reads the options, refusing unknown values as metav1's validation does.
     pub(crate) fn read(query: &Query, options_kind: &str) -> Result<Self, Status> {
-        let invalid = |field: &str, value: &str, supported: &[&str]| {
-            let gvk = meta::GroupVersionKind::new("meta.k8s.io", "v1", options_kind);
-            Status::invalid(
-                &gvk,
-                "",
-                &[meta::FieldError::not_supported(field, value, supported)],
-            )
-        };
-        let dry_run = dry_run(query.all("dryRun").collect::<Vec<_>>().as_slice())
-            .map_err(|v| invalid("dryRun", &v, &["All"]))?;
-        let field_validation = match query.get("fieldValidation").unwrap_or_default() {
-            "" | "Warn" => FieldValidation::Warn,
-            "Ignore" => FieldValidation::Ignore,
-            "Strict" => FieldValidation::Strict,
-            other => {
-                return Err(invalid(
-                    "fieldValidation",
-                    other,
-                    &["", "Ignore", "Strict", "Warn"],
-                ));
-            }
-        };
-        if let Some(manager) = query.get("fieldManager")
-            && (manager.chars().count() > FIELD_MANAGER_MAX || !manager.chars().all(printable))
-        {
-            let gvk = meta::GroupVersionKind::new("meta.k8s.io", "v1", options_kind);
-            let error = meta::FieldError::too_long("fieldManager", FIELD_MANAGER_MAX);
-            return Err(Status::invalid(&gvk, "", &[error]));
+        Self::check(query, options_kind, Vec::new())
+    }
+
+    /// Reads the options of a patch that is no apply.
+    pub(crate) fn read_patch(query: &Query) -> Result<Self, Status> {
+        let mut errors = Vec::new();
+        if query.get("force").is_some() {
+            let why = "may not be specified for non-apply patch";
+            errors.push(FieldError::forbidden("force", why));
+        }
+        Self::check(query, "PatchOptions", errors)
+    }
+
+    /// Reads the options of an apply, which must say who applies.
+    pub(crate) fn read_apply(query: &Query) -> Result<Self, Status> {
+        let mut errors = Vec::new();
+        if query.non_empty("fieldManager").is_none() {
+            let why = "is required for apply patch";
+            errors.push(FieldError::required("fieldManager", why));
         }
         Ok(Self {
-            dry_run,
-            field_validation,
+            force: query.flag("force"),
+            ..Self::check(query, "PatchOptions", errors)?
         })
     }
-}
 
-fn printable(c: char) -> bool {
-    !c.is_control()
+    fn check(query: &Query, kind: &str, mut errors: Vec<FieldError>) -> Result<Self, Status> {
+        let field_manager = query.get("fieldManager").unwrap_or_default();
+        validate::field_manager(field_manager, "fieldManager", &mut errors);
+        let dry_run = dry_run(query.all("dryRun").collect::<Vec<_>>().as_slice());
+        if let Err(other) = &dry_run {
+            let error = FieldError::not_supported("dryRun", other.as_str(), &["All"]);
+            errors.push(error);
+        }
+        let field_validation = match query.get("fieldValidation").unwrap_or_default() {
+            "Ignore" => FieldValidation::Ignore,
+            "Strict" => FieldValidation::Strict,
+            "" | "Warn" => FieldValidation::Warn,
+            other => {
+                let known = ["", "Ignore", "Strict", "Warn"];
+                errors.push(FieldError::not_supported("fieldValidation", other, &known));
+                FieldValidation::Warn
+            }
+        };
+        if !errors.is_empty() {
+            let gvk = GroupVersionKind::new("meta.k8s.io", "v1", kind);
+            return Err(Status::invalid(&gvk, "", &errors));
+        }
+        Ok(Self {
+            dry_run: dry_run.unwrap_or_default(),
+            field_validation,
+            field_manager: field_manager.to_owned(),
+            force: false,
+        })
+    }
 }
 
 /// Reads the values of `dryRun`; the bad one is returned as the error.
@@ -206,7 +240,20 @@ mod tests {
     #[test]
     fn unreadable_options_are_refused() {
         let q = |t: &str| Query::parse(t).unwrap();
-        assert_eq!(q("limit=x").number("limit").unwrap_err().code, 400);
+        for (text, words) in [
+            (
+                "limit=x",
+                r#"strconv.ParseInt: parsing "x": invalid syntax"#,
+            ),
+            ("limit=", r#"strconv.ParseInt: parsing "": invalid syntax"#),
+            (
+                "limit=9223372036854775808",
+                r#"strconv.ParseInt: parsing "9223372036854775808": value out of range"#,
+            ),
+        ] {
+            let status = q(text).number("limit").unwrap_err();
+            assert_eq!((status.code, &*status.message), (400, words));
+        }
         assert_eq!(
             q("labelSelector=a%3D(").label_selector().unwrap_err().code,
             400
@@ -222,5 +269,35 @@ mod tests {
         let ok = WriteOptions::read(&q("dryRun=All&fieldValidation=Strict"), "CreateOptions");
         let ok = ok.unwrap();
         assert!(ok.dry_run && ok.field_validation == FieldValidation::Strict);
+    }
+
+    #[test]
+    fn managers_and_force_are_checked() {
+        let q = |t: &str| Query::parse(t).unwrap();
+        let apply = |t: &str| WriteOptions::read_apply(&q(t));
+        let refused = apply("dryRun=Some&force=true").unwrap_err();
+        assert_eq!(
+            refused.message,
+            "PatchOptions.meta.k8s.io \"\" is invalid: [fieldManager: Required value: \
+             is required for apply patch, dryRun: Unsupported value: \"Some\": supported values: \"All\"]"
+        );
+        for (text, force) in [("force", true), ("force=0", false), ("", false)] {
+            let options = apply(&format!("fieldManager=m&{text}")).unwrap();
+            assert_eq!(
+                (options.field_manager.as_str(), options.force),
+                ("m", force)
+            );
+        }
+        let refused = WriteOptions::read_patch(&q("force=false")).unwrap_err();
+        assert_eq!(
+            refused.message,
+            "PatchOptions.meta.k8s.io \"\" is invalid: force: Forbidden: \
+             may not be specified for non-apply patch"
+        );
+        let odd = WriteOptions::read(&q("fieldManager=a%00b"), "UpdateOptions").unwrap_err();
+        assert!(
+            odd.message
+                .contains("invalid character U+0000 (at position 1)")
+        );
     }
 }

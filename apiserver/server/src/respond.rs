@@ -1,20 +1,22 @@
 //! Writing objects and lists in the form the client asked for.
 //!
-//! The common case, JSON of an object as it is stored, never parses it: bytes
-//! are copied with the resource version spliced in. Everything else (YAML,
-//! Table, metadata only, another version, indented) goes through a `Value`.
+//! The common cases never make a tree of an object as it is stored: as JSON its
+//! bytes are copied with the resource version spliced in, to protobuf they are
+//! translated as they are read. Everything else (YAML, Table, another version,
+//! indented) goes through a `Value`.
 
 use std::sync::Arc;
 
 use bytes::{BufMut, Bytes, BytesMut};
 use http::{Response, StatusCode};
-use meta::{Object, Status};
+use meta::{Object, Reason, Status};
 use registry::Kind;
 use serde_json::{Value, json};
 
-use crate::body::BoxBody;
-use crate::negotiation::{Accepted, Media, Shape};
+use crate::body::{self, BoxBody};
+use crate::negotiation::{Accepted, Media, Offer, Shape};
 use crate::pipeline::Context;
+use crate::protobuf::{self, EncodeError};
 use crate::storage::ListResult;
 use crate::table::{IncludeObject, Table};
 
@@ -27,13 +29,23 @@ pub(crate) fn view(kind: &Kind, object: &Object) -> Result<Value, Status> {
     Ok(value)
 }
 
-/// Returns the metadata-only form of an object's view.
-pub(crate) fn metadata_only(mut view: Value) -> Value {
+/// Returns the metadata-only form of an object's view, in a version of
+/// `meta.k8s.io`.
+pub(crate) fn metadata_only(mut view: Value, version: &str) -> Value {
     json!({
-        "kind": "PartialObjectMetadata",
-        "apiVersion": "meta.k8s.io/v1",
+        "kind": METADATA,
+        "apiVersion": meta_version(version),
         "metadata": view.get_mut("metadata").map(Value::take).unwrap_or_default(),
     })
+}
+
+/// The kind of an object's metadata alone.
+pub(crate) const METADATA: &str = "PartialObjectMetadata";
+const METADATA_LIST: &str = "PartialObjectMetadataList";
+
+/// Returns a version of `meta.k8s.io` as `apiVersion` writes it.
+pub(crate) fn meta_version(version: &str) -> String {
+    format!("meta.k8s.io/{version}")
 }
 
 /// Answers an object that is stored.
@@ -44,10 +56,18 @@ pub(crate) fn object(
     kind: &Kind,
     object: &Object,
 ) -> Result<Response<BoxBody>, Status> {
-    if is_verbatim(kind, accepted) {
-        return Ok(cx.respond(code, Media::Json.content_type(), object.to_json()));
-    }
-    self::value(cx, accepted, code, kind, view(kind, object)?)
+    let bytes = match (is_verbatim(kind, accepted), accepted.media, accepted.shape) {
+        (true, Media::Protobuf, _) => {
+            protobuf::Type::find(&kind.api_version(), kind.kind).and_then(|t| t.object(object))
+        }
+        (true, _, _) => Ok(object.to_json()),
+        (false, Media::Protobuf, Shape::Metadata(version)) if kind.is_stored_form() => {
+            protobuf::Type::find(&meta_version(version), METADATA).and_then(|t| t.object(object))
+        }
+        _ => return self::value(cx, accepted, code, kind, view(kind, object)?),
+    };
+    let bytes = bytes.map_err(EncodeError::into_status)?;
+    Ok(cx.respond(code, accepted.media.content_type(), bytes))
 }
 
 /// Answers an object's view.
@@ -60,7 +80,14 @@ pub(crate) fn value(
 ) -> Result<Response<BoxBody>, Status> {
     let shaped = match accepted.shape {
         Shape::Object | Shape::Discovery(_) => view,
-        Shape::Metadata => metadata_only(view),
+        Shape::Metadata(version) => metadata_only(view, version),
+        Shape::MetadataList(_) => {
+            let text = format!(
+                "you requested {METADATA_LIST}, but the requested object is not a list ({})",
+                go_type(kind, kind.kind)
+            );
+            return Err(Status::failure(Reason::NotAcceptable, text));
+        }
         Shape::Table(version) => {
             let mut table = Table::new(kind, version, IncludeObject::read(&cx.query)?);
             table.version = meta::value::str_at(&view, "metadata.resourceVersion").to_owned();
@@ -69,6 +96,15 @@ pub(crate) fn value(
         }
     };
     plain(cx, accepted, code, &shaped)
+}
+
+/// Names a type as upstream's messages do.
+fn go_type(kind: &Kind, name: &str) -> String {
+    let package = match kind.group {
+        "" => "core",
+        group => group.split('.').next().unwrap_or_default(),
+    };
+    format!("*{package}.{name}")
 }
 
 /// Answers a value as it is.
@@ -85,27 +121,63 @@ pub(crate) fn plain(
     ))
 }
 
+/// Answers what is no API object, and so is JSON whatever was asked for.
+pub(crate) fn raw_json(value: &Value) -> Result<Response<BoxBody>, Status> {
+    let bytes = serde_json::to_vec_pretty(value).map_err(Status::internal)?;
+    Ok(body::respond(StatusCode::OK, body::JSON, bytes))
+}
+
+/// Answers a failure in the form the client asked for; in JSON if that cannot
+/// be had, since a failure must not hide behind another one.
+pub(crate) fn failure(cx: &Context, status: &Status) -> Response<BoxBody> {
+    let mut response = body::failure(status);
+    let Ok(accepted) = cx.accept(Offer::Plain) else {
+        return response;
+    };
+    let bytes = match (accepted.media, accepted.pretty) {
+        (Media::Json, false) => return response,
+        (Media::Json, true) => serde_json::to_vec_pretty(status).map(Bytes::from).ok(),
+        _ => serde_json::to_value(status)
+            .ok()
+            .and_then(|value| encode(accepted, &value).ok()),
+    };
+    if let Some(bytes) = bytes {
+        let content_type = http::HeaderValue::from_static(accepted.media.content_type());
+        *response.body_mut() = body::full(bytes);
+        response
+            .headers_mut()
+            .insert(http::header::CONTENT_TYPE, content_type);
+    }
+    response
+}
+
 /// Encodes a value.
-pub(crate) fn encode(accepted: Accepted, value: &Value) -> Result<Vec<u8>, Status> {
+pub(crate) fn encode(accepted: Accepted, value: &Value) -> Result<Bytes, Status> {
     let internal = |e: &dyn std::fmt::Display| Status::internal(format!("cannot encode: {e}"));
     match (accepted.media, accepted.pretty) {
-        (Media::Json, false) => serde_json::to_vec(value).map_err(|e| internal(&e)),
-        (Media::Json, true) => serde_json::to_vec_pretty(value).map_err(|e| internal(&e)),
-        (Media::Yaml, _) => serde_saphyr::to_string(value)
-            .map(String::into_bytes)
+        (Media::Json, false) => serde_json::to_vec(value)
+            .map(Bytes::from)
             .map_err(|e| internal(&e)),
+        (Media::Json, true) => serde_json::to_vec_pretty(value)
+            .map(Bytes::from)
+            .map_err(|e| internal(&e)),
+        (Media::Yaml, _) => serde_saphyr::to_string(value)
+            .map(Bytes::from)
+            .map_err(|e| internal(&e)),
+        (Media::Protobuf, _) => protobuf::encode(value).map_err(EncodeError::into_status),
     }
 }
 
-/// Tells whether stored bytes are the answer, but for the resource version.
-pub(crate) fn is_verbatim(kind: &Kind, accepted: Accepted) -> bool {
-    kind.conversion.is_none()
-        && accepted
-            == Accepted {
-                media: Media::Json,
-                shape: Shape::Object,
-                pretty: false,
-            }
+/// Tells whether stored bytes are the answer, but for the resource version and
+/// the translation to protobuf.
+fn is_verbatim(kind: &Kind, accepted: Accepted) -> bool {
+    kind.is_stored_form()
+        && accepted.shape == Shape::Object
+        && match accepted.media {
+            Media::Json => !accepted.pretty,
+            Media::Yaml => false,
+            Media::Protobuf => true,
+        }
 }
 
 /// Answers a list.
@@ -116,24 +188,45 @@ pub(crate) fn list(
     list: &ListResult,
 ) -> Result<Response<BoxBody>, Status> {
     let metadata = list_metadata(list);
-    if is_verbatim(kind, accepted) {
-        let bytes = verbatim_list(kind, &metadata, &list.items);
-        return Ok(cx.respond(StatusCode::OK, Media::Json.content_type(), bytes));
+    if let Some(bytes) = stored_list(accepted, kind, &metadata, &list.items) {
+        let bytes = bytes.map_err(EncodeError::into_status)?;
+        return Ok(cx.respond(StatusCode::OK, accepted.media.content_type(), bytes));
     }
+    values(cx, accepted, kind, metadata, views(kind, &list.items)?)
+}
+
+/// Answers a list of views.
+pub(crate) fn values(
+    cx: &Context,
+    accepted: Accepted,
+    kind: &Kind,
+    metadata: Value,
+    views: Vec<Value>,
+) -> Result<Response<BoxBody>, Status> {
     let value = match accepted.shape {
         Shape::Object | Shape::Discovery(_) => json!({
             "kind": kind.list_kind, "apiVersion": kind.api_version(), "metadata": metadata,
-            "items": views(kind, &list.items)?,
+            "items": views,
         }),
-        Shape::Metadata => json!({
-            "kind": "PartialObjectMetadataList", "apiVersion": "meta.k8s.io/v1",
-            "metadata": metadata,
-            "items": views(kind, &list.items)?.into_iter().map(metadata_only).collect::<Vec<_>>(),
-        }),
+        Shape::Metadata(_) => {
+            let text = format!(
+                "you requested {METADATA}, but the requested object is a list ({})",
+                go_type(kind, kind.list_kind)
+            );
+            return Err(Status::failure(Reason::NotAcceptable, text));
+        }
+        Shape::MetadataList(version) => {
+            let items = views.into_iter();
+            let items: Vec<Value> = items.map(|v| metadata_only(v, version)).collect();
+            json!({
+                "kind": METADATA_LIST, "apiVersion": meta_version(version), "metadata": metadata,
+                "items": items,
+            })
+        }
         Shape::Table(version) => {
             let mut table = Table::new(kind, version, IncludeObject::read(&cx.query)?);
             let now = jiff::Timestamp::now();
-            for view in views(kind, &list.items)? {
+            for view in views {
                 table.push(kind, view, now);
             }
             let mut table = table.finish();
@@ -142,6 +235,29 @@ pub(crate) fn list(
         }
     };
     plain(cx, accepted, StatusCode::OK, &value)
+}
+
+/// Encodes a list straight from what is stored, where the form allows it.
+fn stored_list(
+    accepted: Accepted,
+    kind: &Kind,
+    metadata: &Value,
+    items: &[Arc<Object>],
+) -> Option<Result<Bytes, EncodeError>> {
+    let verbatim = is_verbatim(kind, accepted);
+    let (api_version, name) = match (accepted.media, accepted.shape) {
+        (Media::Json, _) if verbatim => return Some(Ok(json_list(kind, metadata, items))),
+        (Media::Protobuf, Shape::Object) if verbatim => (kind.api_version(), kind.list_kind),
+        (Media::Protobuf, Shape::MetadataList(version)) if kind.is_stored_form() => {
+            (meta_version(version), METADATA_LIST)
+        }
+        _ => return None,
+    };
+    // Protobuf is about half of the JSON, metadata alone a fraction.
+    let size = items.iter().map(|o| o.body().len()).sum::<usize>() / 2;
+    let items = items.iter().map(|o| &**o);
+    let list = protobuf::Type::find(&api_version, name);
+    Some(list.and_then(|t| t.list(metadata, items, size)))
 }
 
 fn views(kind: &Kind, items: &[Arc<Object>]) -> Result<Vec<Value>, Status> {
@@ -159,7 +275,7 @@ fn list_metadata(list: &ListResult) -> Value {
     metadata
 }
 
-fn verbatim_list(kind: &Kind, metadata: &Value, items: &[Arc<Object>]) -> Bytes {
+fn json_list(kind: &Kind, metadata: &Value, items: &[Arc<Object>]) -> Bytes {
     let size: usize = items.iter().map(|o| o.body().len() + 48).sum();
     let mut out = BytesMut::with_capacity(size + 256);
     let head = format!(

@@ -21,16 +21,19 @@ use crate::body::{BoxBody, BoxError};
 use crate::pki::{Identity, Pki, PkiError};
 use crate::serve::tls::{self, ClientTrust, KubeletTrust, TlsError};
 use crate::serve::{Handler, Limits, Listener};
+use crate::service_tokens::{Keys, ServiceTokens};
 use crate::services::ServiceIps;
 use crate::storage::compactor::{COMPACT_EVERY, Compactor};
 use crate::storage::embedded::EmbeddedStore;
 use crate::storage::etcd::{EtcdConfig, EtcdStore, EtcdTls};
 use crate::storage::{Store, StoreError};
-use crate::subresources::log::KubeletClient;
-use crate::{bootstrap, kubeconfig};
+use crate::subresources::kubelet::KubeletClient;
+use crate::{bootstrap, crds, kubeconfig};
 
 /// The range of cluster IPs when none is given, as kubeadm's.
 pub const SERVICE_CIDR: &str = "10.96.0.0/16";
+/// The issuer of service accounts' tokens when none is given, as kubeadm's.
+pub const SERVICE_ACCOUNT_ISSUER: &str = "https://kubernetes.default.svc.cluster.local";
 /// How long events are kept when nothing is said, as kube-apiserver keeps them.
 pub const EVENT_TTL: Duration = Duration::from_secs(3600);
 /// How long the start waits for a store before it gives up.
@@ -77,6 +80,8 @@ pub struct Config {
     pub tls_files: Option<(PathBuf, PathBuf)>,
     /// The static tokens, in kube-apiserver's format.
     pub token_auth_file: Option<PathBuf>,
+    /// How tokens of service accounts are signed, and which are believed.
+    pub service_accounts: ServiceAccountConfig,
     /// Names and addresses the serving certificate is for, besides the obvious.
     pub extra_names: Vec<String>,
     /// How long events are kept.
@@ -86,6 +91,21 @@ pub struct Config {
     pub compact_every: Duration,
     /// The limits on connections.
     pub limits: Limits,
+}
+
+/// How tokens of service accounts are signed, and which are believed.
+#[derive(Clone, Debug, Default)]
+pub struct ServiceAccountConfig {
+    /// The issuers that are believed; the first is named in new tokens. Without
+    /// any, kubeadm's.
+    pub issuers: Vec<String>,
+    /// The audiences of this API; without any, the first issuer.
+    pub audiences: Vec<String>,
+    /// The key that signs; without it, one of our own.
+    pub signing_key_file: Option<PathBuf>,
+    /// Public keys, certificates or private keys whose tokens are believed;
+    /// without any, the signing key's.
+    pub key_files: Vec<PathBuf>,
 }
 
 impl Config {
@@ -101,6 +121,7 @@ impl Config {
             kubelet_ca_file: None,
             tls_files: None,
             token_auth_file: None,
+            service_accounts: ServiceAccountConfig::default(),
             extra_names: Vec::new(),
             event_ttl: EVENT_TTL,
             compact_every: COMPACT_EVERY,
@@ -184,19 +205,21 @@ impl Server {
         let trust = client_trust(&pki, config.client_ca_file.as_deref())?;
         let serving = serving_identity(&pki, &config, &range)?;
         let server_tls = tls::server_config(&serving, &trust)?;
-        let kubelet_tls = kubelet_tls(&pki, config.kubelet_ca_file.as_deref())?;
+        let kubelets = kubelets(&pki, config.kubelet_ca_file.as_deref())?;
         let api = Api::start(ApiParts {
             store: open_store(&config.store).await?,
             tokens: tokens(config.token_auth_file.as_deref())?,
+            service_tokens: service_tokens(&pki, &config.service_accounts)?,
             service_ips: ServiceIps::new(range),
-            kubelets: KubeletClient::new(kubelet_tls),
+            kubelets,
             event_ttl_seconds: config.event_ttl.as_secs().max(1),
             shutdown: serving_token.clone(),
             storage: storage_token.clone(),
         });
         if !config.compact_every.is_zero() {
-            let (store, stores) = (api.store.clone(), api.stores());
-            Compactor::start(store, stores, config.compact_every, storage_token.clone());
+            let (store, told) = (api.store.clone(), api.clone());
+            let told = Box::new(move || told.stores());
+            Compactor::start(store, told, config.compact_every, storage_token.clone());
         }
         let listener = Listener {
             tcp,
@@ -207,6 +230,7 @@ impl Server {
         };
         let serving = tokio::spawn(listener.run(serving_token.clone()));
         tokio::spawn(bootstrap::run(api.clone(), addr.port()));
+        tokio::spawn(crds::run(api.clone(), storage_token.clone()));
         let running = Running {
             addr,
             api,
@@ -282,12 +306,15 @@ fn client_trust(pki: &Pki, file: Option<&Path>) -> Result<ClientTrust, StartErro
     Ok(ClientTrust::new(&authorities)?)
 }
 
-fn kubelet_tls(pki: &Pki, file: Option<&Path>) -> Result<rustls::ClientConfig, StartError> {
+fn kubelets(pki: &Pki, file: Option<&Path>) -> Result<KubeletClient, StartError> {
     let (ca, trust) = match file {
         Some(path) => (read_text(path)?, KubeletTrust::AuthorityOnly),
         None => (pki.ca_pem().to_owned(), KubeletTrust::SelfSignedToo),
     };
-    Ok(tls::kubelet_config(&ca, trust, &pki.kubelet_client()?)?)
+    let identity = pki.kubelet_client()?;
+    let verifying = tls::kubelet_config(&ca, trust, &identity)?;
+    let trusting = tls::kubelet_config(&ca, KubeletTrust::Anybody, &identity)?;
+    Ok(KubeletClient::new(verifying, trusting))
 }
 
 fn tokens(file: Option<&Path>) -> Result<Tokens, StartError> {
@@ -298,6 +325,34 @@ fn tokens(file: Option<&Path>) -> Result<Tokens, StartError> {
         flag: "--token-auth-file",
         reason: format!("{}: {reason}", path.display()),
     })
+}
+
+fn service_tokens(pki: &Pki, config: &ServiceAccountConfig) -> Result<ServiceTokens, StartError> {
+    let signing = match &config.signing_key_file {
+        Some(path) => read_text(path)?,
+        None => pki.service_account_key()?,
+    };
+    let mut checking = Vec::new();
+    for path in &config.key_files {
+        checking.push(read_text(path)?);
+    }
+    if config.signing_key_file.is_none() && !checking.is_empty() {
+        // What is issued here is believed here, whoever else is.
+        checking.push(signing.clone());
+    }
+    let keys = Keys::of_pems(&signing, &checking).map_err(|e| StartError::Setting {
+        flag: "--service-account-signing-key-file, --service-account-key-file",
+        reason: e.to_string(),
+    })?;
+    let mut issuers = config.issuers.clone();
+    if issuers.is_empty() {
+        issuers.push(SERVICE_ACCOUNT_ISSUER.to_owned());
+    }
+    let mut audiences = config.audiences.clone();
+    if audiences.is_empty() {
+        audiences.extend(issuers.first().cloned());
+    }
+    Ok(ServiceTokens::new(keys, issuers, audiences))
 }
 
 fn serving_identity(pki: &Pki, config: &Config, range: &IpRange) -> Result<Identity, StartError> {
@@ -422,6 +477,7 @@ impl Running {
     /// Waits until the server can be used.
     pub async fn ready(&self) {
         self.api.caches_ready().await;
+        self.api.custom_served().await;
         self.api.bootstrapped().await;
     }
 

@@ -34,7 +34,7 @@ pub use metrics::CacheMetrics;
 pub use request::{
     ListRequest, ListResult, Preconditions, ReadVersion, UpdateOutcome, VersionMatch, WatchRequest,
 };
-pub use resource::{ResourceConfig, ResourceStore};
+pub use resource::{Read, Reader, ResourceConfig, ResourceStore};
 pub use store::{Store, StoreError};
 pub use watch::{WatchItem, WatchStream};
 pub use watchcache::{Event, EventType, Selector, Slot};

@@ -2,10 +2,14 @@
 //! file each; an entry here and in the kind's list makes it served.
 
 mod binding;
+mod connect;
 mod eviction;
-pub(crate) mod log;
+pub(crate) mod kubelet;
+mod log;
+mod part;
 mod review;
 mod scale;
+mod token;
 
 use std::sync::Arc;
 
@@ -21,6 +25,7 @@ use crate::negotiation::Offer;
 use crate::pipeline::Context;
 use crate::request_info::{ResourceRequest, Verb};
 use crate::{respond, verbs};
+use connect::Connect;
 
 /// A resource that is only posted: the answer says something, nothing is kept.
 #[derive(Clone, Copy, Debug)]
@@ -67,10 +72,38 @@ pub(crate) const UNSTORED: &[Unstored] = &[
         false,
     ),
     unstored_resource(
+        "authentication.k8s.io",
+        "tokenreviews",
+        "tokenreview",
+        "TokenReview",
+        false,
+    ),
+    unstored_resource(
+        "authorization.k8s.io",
+        "localsubjectaccessreviews",
+        "localsubjectaccessreview",
+        "LocalSubjectAccessReview",
+        true,
+    ),
+    unstored_resource(
         "authorization.k8s.io",
         "selfsubjectaccessreviews",
         "selfsubjectaccessreview",
         "SelfSubjectAccessReview",
+        false,
+    ),
+    unstored_resource(
+        "authorization.k8s.io",
+        "selfsubjectrulesreviews",
+        "selfsubjectrulesreview",
+        "SelfSubjectRulesReview",
+        false,
+    ),
+    unstored_resource(
+        "authorization.k8s.io",
+        "subjectaccessreviews",
+        "subjectaccessreview",
+        "SubjectAccessReview",
         false,
     ),
 ];
@@ -78,17 +111,7 @@ pub(crate) const UNSTORED: &[Unstored] = &[
 /// Subresources that Kubernetes has and this server has not: resource,
 /// subresource. Asking for one is answered with what is missing, instead of a
 /// 404 that kubectl takes for a missing pod or a broken connection.
-const NOT_YET: [(&str, &str); 9] = [
-    ("pods", "exec"),
-    ("pods", "attach"),
-    ("pods", "portforward"),
-    ("pods", "proxy"),
-    ("pods", "ephemeralcontainers"),
-    ("pods", "resize"),
-    ("services", "proxy"),
-    ("nodes", "proxy"),
-    ("serviceaccounts", "token"),
-];
+const NOT_YET: [(&str, &str); 3] = [("pods", "proxy"), ("services", "proxy"), ("nodes", "proxy")];
 
 /// Returns the refusal of a subresource that is not there yet: 501, which no
 /// client retries.
@@ -114,14 +137,15 @@ pub(crate) async fn answer_unstored(
     body: BoxBody,
 ) -> Result<Response<BoxBody>, Status> {
     if cx.info.verb != Verb::Create || !r.subresource.is_empty() || r.name.is_some() {
-        return Err(Status::method_not_supported(
-            &r.group_resource(),
-            cx.info.verb.as_str(),
-        ));
+        return Err(Status::method_not_allowed());
     }
     match r.resource.as_str() {
         "bindings" => binding::create_by_body(api, cx, r, body).await,
         "selfsubjectreviews" => review::who_am_i(cx, body).await,
+        "tokenreviews" => review::whose_token(api, cx, body).await,
+        "localsubjectaccessreviews" => review::can_he_here(cx, r, body).await,
+        "selfsubjectrulesreviews" => review::what_may_i(cx, body).await,
+        "subjectaccessreviews" => review::can_he(cx, body).await,
         _ => review::can_i(cx, body).await,
     }
 }
@@ -150,7 +174,7 @@ pub(crate) fn dispatch<'a>(
             .ok_or_else(|| not_yet(r).unwrap_or_else(Status::no_such_path))?;
         let verb = cx.info.verb.as_str();
         if !subresource.verbs.contains(&verb) {
-            return Err(Status::method_not_supported(&kind.group_resource(), verb));
+            return Err(Status::method_not_allowed());
         }
         if target.name.is_empty() {
             return Err(Status::no_such_path());
@@ -162,9 +186,16 @@ pub(crate) fn dispatch<'a>(
             "binding" => binding::create(api, cx, target, body).await,
             "eviction" => eviction::create(api, cx, target, body).await,
             "log" => log::get(api, cx, target).await,
-            "ephemeralcontainers" | "resize" => {
-                verbs::through(api, cx, target, Endpoint::Other, body).await
+            "token" => token::create(api, cx, target, body).await,
+            "approval" => verbs::through(api, cx, target, Endpoint::Other, body).await,
+            "exec" => connect::serve(api, cx, target, Connect::Exec).await,
+            "attach" => connect::serve(api, cx, target, Connect::Attach).await,
+            "portforward" => connect::serve(api, cx, target, Connect::PortForward).await,
+            "ephemeralcontainers" => {
+                let part = registry::podparts::ephemeral_containers;
+                part::serve(api, cx, target, part, body).await
             }
+            "resize" => part::serve(api, cx, target, registry::podparts::resize, body).await,
             _ => Err(Status::no_such_path()),
         }
     })

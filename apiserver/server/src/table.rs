@@ -6,7 +6,7 @@ use registry::Kind;
 use serde_json::{Value, json};
 
 use crate::query::Query;
-use crate::respond::metadata_only;
+use crate::respond::{meta_version, metadata_only};
 
 /// What a row carries besides its cells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,7 +27,12 @@ impl IncludeObject {
             "None" => Ok(Self::None),
             "Object" => Ok(Self::Object),
             other => Err(Status::bad_request(format!(
-                "unrecognized includeObject value: {other:?}"
+                "Unable to convert to Table as requested: {}",
+                meta::FieldError::invalid(
+                    "includeObject",
+                    other,
+                    "must be 'Metadata', 'Object', 'None', or empty"
+                )
             ))),
         }
     }
@@ -35,7 +40,7 @@ impl IncludeObject {
 
 /// A table being filled.
 pub(crate) struct Table {
-    api_version: String,
+    version_of_meta: &'static str,
     include: IncludeObject,
     columns: Vec<Value>,
     rows: Vec<Value>,
@@ -45,17 +50,11 @@ pub(crate) struct Table {
 
 impl Table {
     /// Creates an empty table with a kind's columns.
-    pub(crate) fn new(kind: &Kind, version: &str, include: IncludeObject) -> Self {
-        let columns = kind.columns.iter().map(|c| {
-            json!({
-                "name": c.name, "type": c.ty, "format": c.format,
-                "description": c.description, "priority": c.priority,
-            })
-        });
+    pub(crate) fn new(kind: &Kind, version: &'static str, include: IncludeObject) -> Self {
         Self {
-            api_version: format!("meta.k8s.io/{version}"),
+            version_of_meta: version,
             include,
-            columns: columns.collect(),
+            columns: kind.column_definitions(),
             rows: Vec::new(),
             version: String::new(),
         }
@@ -68,12 +67,21 @@ impl Table {
         self
     }
 
+    /// Adds the row of the bookmark that ends the initial events: it is known by
+    /// its metadata, which is there whatever was asked for.
+    pub(crate) fn push_marker(&mut self, kind: &Kind, view: Value, now: Timestamp) {
+        if self.include == IncludeObject::None {
+            self.include = IncludeObject::Metadata;
+        }
+        self.push(kind, view, now);
+    }
+
     /// Adds an object's row.
     pub(crate) fn push(&mut self, kind: &Kind, view: Value, now: Timestamp) {
         let cells = kind.cells(&view, now);
         let object = match self.include {
             IncludeObject::None => Value::Null,
-            IncludeObject::Metadata => metadata_only(view),
+            IncludeObject::Metadata => metadata_only(view, self.version_of_meta),
             IncludeObject::Object => view,
         };
         self.rows.push(json!({"cells": cells, "object": object}));
@@ -83,7 +91,7 @@ impl Table {
     pub(crate) fn finish(self) -> Value {
         json!({
             "kind": "Table",
-            "apiVersion": self.api_version,
+            "apiVersion": meta_version(self.version_of_meta),
             "metadata": {"resourceVersion": self.version},
             "columnDefinitions": self.columns,
             "rows": self.rows,

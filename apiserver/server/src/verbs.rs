@@ -1,6 +1,7 @@
 //! The verbs, generic over kinds. One file per verb; what only some resources
 //! have lies under `subresources`.
 
+mod apply;
 mod create;
 mod delete;
 mod get;
@@ -9,6 +10,7 @@ mod patch;
 mod update;
 mod watch;
 mod watch_body;
+mod watch_socket;
 
 use std::sync::Arc;
 
@@ -20,12 +22,14 @@ use serde_json::Value;
 use crate::api::{Api, Target};
 use crate::body::BoxBody;
 use crate::pipeline::Context;
+use crate::protobuf;
 use crate::request_info::{ResourceRequest, Verb};
-use crate::subresources;
+use crate::{computed, subresources};
 
+pub(crate) use apply::{merged, not_an_object, read_config};
 pub(crate) use delete::{delete_one, remove};
-pub(crate) use patch::read_patch;
-pub(crate) use update::{Change, store_change};
+pub(crate) use patch::{Language, Patch, read_patch};
+pub(crate) use update::{Change, Done, store_change};
 
 /// Carries out a request on a resource.
 pub(crate) async fn dispatch(
@@ -38,20 +42,30 @@ pub(crate) async fn dispatch(
         return subresources::answer_unstored(api, cx, &r, body).await;
     }
     let target = Target::find(api, &r)?;
+    let kind = target.kind();
+    let deprecation = kind.deprecation_warning();
+    cx.warnings.extend(deprecation.map(str::to_owned));
+    cx.custom = !protobuf::is_known(&kind.api_version(), kind.kind);
     if !r.subresource.is_empty() {
         return subresources::dispatch(api, cx, &target, &r, body).await;
     }
-    let kind = target.kind();
+    if cx.info.verb == Verb::Create && kind.strategy().is_ending() {
+        let text = "create not allowed while custom resource definition is terminating";
+        return Err(
+            Status::failure(Reason::MethodNotAllowed, text).about(&kind.group_resource(), "")
+        );
+    }
     let wants_name = match cx.info.verb {
         Verb::Update | Verb::Patch => true,
         Verb::Create => false,
         _ => !target.name.is_empty(),
     };
-    if !kind.allows(cx.info.verb.as_str()) || wants_name == target.name.is_empty() {
-        return Err(Status::method_not_supported(
-            &kind.group_resource(),
-            cx.info.verb.as_str(),
-        ));
+    let no_route = cx.method == http::Method::HEAD || wants_name == target.name.is_empty();
+    if !kind.allows(cx.info.verb.as_str()) || no_route {
+        return Err(Status::method_not_allowed());
+    }
+    if let Some(answer) = computed::answer(api, cx, &target).await {
+        return answer;
     }
     match cx.info.verb {
         Verb::Get => get::get(cx, &target).await,
@@ -62,7 +76,7 @@ pub(crate) async fn dispatch(
         Verb::Patch => patch::patch(api, cx, &target, Endpoint::Main, body).await,
         Verb::Delete => delete::delete(api, cx, &target, body).await,
         Verb::DeleteCollection => delete::delete_collection(api, cx, &target, body).await,
-        Verb::Other(verb) => Err(Status::method_not_supported(&kind.group_resource(), verb)),
+        Verb::Other(_) => Err(Status::method_not_allowed()),
     }
 }
 
@@ -79,10 +93,7 @@ pub(crate) async fn through(
         Verb::Get => get::get(cx, target).await,
         Verb::Update => update::update(api, cx, target, endpoint, body).await,
         Verb::Patch => patch::patch(api, cx, target, endpoint, body).await,
-        verb => Err(Status::method_not_supported(
-            &target.kind().group_resource(),
-            verb.as_str(),
-        )),
+        _ => Err(Status::method_not_allowed()),
     }
 }
 
@@ -100,7 +111,9 @@ fn check_version(target: &Target, new: &Value, current: &str) -> Result<(), Stat
             0,
             "must be specified for an update",
         );
-        return Err(Status::invalid(&kind.gvk(), value::name(new), &[error]));
+        // Named by the resource where the kind should stand: as upstream.
+        let named = meta::GroupVersionKind::new(kind.group, kind.version, kind.plural);
+        return Err(Status::invalid(&named, value::name(new), &[error]));
     }
     if given.parse::<u64>().is_err() {
         return Err(Status::bad_request(format!(
@@ -111,6 +124,19 @@ fn check_version(target: &Target, new: &Value, current: &str) -> Result<(), Stat
         return Err(Status::modified(&kind.group_resource(), value::name(new)));
     }
     Ok(())
+}
+
+/// Refuses to create by a patch what was meant to be an object with a uid.
+fn uid_of_nothing(target: &Target, new: &Value) -> Result<(), Status> {
+    let uid = value::uid(new);
+    if uid.is_empty() {
+        return Ok(());
+    }
+    let why = format!(
+        "uid mismatch: the provided object specified uid {uid}, and no existing object was found"
+    );
+    let resource = target.kind().group_resource();
+    Err(Status::conflict(&resource, &target.name, &why))
 }
 
 /// Returns an object as it would be stored, as an answer to a dry run.
@@ -124,5 +150,29 @@ fn unstored(kind: &registry::Kind, mut view: Value, version: Option<&str>) -> Va
 /// The 409 of a generated name that stayed taken.
 fn exhausted_names(mut taken: Status) -> Status {
     taken.reason = Reason::AlreadyExists;
+    taken
+        .message
+        .push_str(", the server was not able to generate a unique name for the object");
     taken.with_retry_after(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_generated_name_that_stays_taken_may_be_tried_again() {
+        let pods = meta::GroupResource::new("", "pods");
+        let status = exhausted_names(Status::already_exists(&pods, "web-x2b4z"));
+        assert_eq!(
+            status.message,
+            "pods \"web-x2b4z\" already exists, the server was not able to generate a unique name for the object"
+        );
+        assert_eq!((status.code, status.reason), (409, Reason::AlreadyExists));
+        let details = status.details.unwrap();
+        assert_eq!(
+            (&*details.name, details.retry_after_seconds),
+            ("web-x2b4z", 1)
+        );
+    }
 }

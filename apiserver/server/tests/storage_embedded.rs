@@ -72,6 +72,7 @@ fn config(prefix: String) -> ResourceConfig {
         selectable: |_| Vec::new(),
         index_field: None,
         ttl: None,
+        reader: None,
     }
 }
 

@@ -51,9 +51,13 @@ pub enum Slot {
     Metadata,
     /// A watch frame of the object in the resource's other API version.
     Converted,
+    /// A watch frame of the object as stored, in protobuf.
+    Protobuf,
+    /// A watch frame of the object's metadata only, in protobuf.
+    ProtobufMetadata,
 }
 
-const SLOTS: usize = 4;
+const SLOTS: usize = 6;
 const TYPES: usize = 3;
 
 /// One change of one object.

@@ -7,6 +7,7 @@
 //! | `shim.json` | shim, before it starts the process | which process the shim is |
 //! | `state.json` | shim, after it started the process | which process the container is |
 //! | `exit.json` | shim, last (or the agent for a shim that was killed) | how it ended |
+//! | `attach` | shim, a socket | where those come in who attach |
 //! | `rootfs/` | agent | links to the container's mounts; the default working directory |
 //!
 //! Every JSON file is written beside its place and renamed, so it is there
@@ -49,6 +50,15 @@ pub(crate) struct ContainerSpec {
     /// Whom the command runs as, if not as the shim.
     #[serde(default)]
     pub(crate) run_as: Option<RunAs>,
+    /// Whether the command reads what those attached type.
+    #[serde(default)]
+    pub(crate) stdin: bool,
+    /// Whether its input ends with the first who typed.
+    #[serde(default)]
+    pub(crate) stdin_once: bool,
+    /// Whether it runs on a terminal.
+    #[serde(default)]
+    pub(crate) tty: bool,
 }
 
 /// Which process the shim is.

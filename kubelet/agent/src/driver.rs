@@ -29,7 +29,7 @@ mod task;
 
 use entry::{Effect, PodEntry};
 pub(crate) use inbox::{Inbox, PodChange};
-pub(crate) use question::{LogAnswer, LogQuestion};
+pub(crate) use question::{LogAnswer, LogQuestion, StreamAnswer, StreamQuestion};
 
 /// How often the runtime is asked for everything (upstream's PLEG, 1 s). Its
 /// own events come at once; this finds what they missed.
@@ -107,6 +107,8 @@ pub(crate) enum Event {
     OrphanDone { id: String },
     /// The server wants a log.
     Log(LogQuestion, oneshot::Sender<LogAnswer>),
+    /// The server wants to know where a stream goes.
+    Stream(StreamQuestion, oneshot::Sender<StreamAnswer>),
     /// The server wants the pods.
     List(oneshot::Sender<Vec<Arc<Pod>>>),
 }
@@ -201,6 +203,9 @@ impl Driver {
             Event::Tick => self.tick(),
             Event::Log(question, answer) => {
                 let _asker_left = answer.send(question.answer(&self.pods, &*self.context.runtime));
+            }
+            Event::Stream(question, answer) => {
+                let _asker_left = answer.send(question.answer(&self.pods));
             }
             Event::List(answer) => {
                 let pods = self.pods.values().map(|e| Arc::clone(e.pod())).collect();

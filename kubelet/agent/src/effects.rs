@@ -168,6 +168,9 @@ impl Context {
             hostname: pod::hostname(pod).to_owned(),
             mounts,
             run_as,
+            stdin: container.stdin.unwrap_or(false),
+            stdin_once: container.stdin_once.unwrap_or(false),
+            tty: container.tty.unwrap_or(false),
         })
     }
 

@@ -15,7 +15,8 @@
 //! [`process`] (containers as local processes), [`shim`] (one small process
 //! beside each container, which outlives the agent), [`logs`] (reading what the
 //! shim wrote), `server` (what the API server asks of a node) with [`serving`]
-//! (its certificate, and whom it answers), `node` (the node's own object and
+//! (its certificate, and whom it answers) and `streaming` (commands, attached
+//! terminals and forwarded ports over websockets), `node` (the node's own object and
 //! lease).
 //!
 //! Nothing leaks: a container's process is always under a shim, a shim always
@@ -23,8 +24,7 @@
 //! An agent that starts reads the directories and takes over, restarts or ends
 //! what it finds; see [`process`] for the list of races and their answers.
 //!
-//! Deliberately absent: CRI, exec/attach/port-forward streams, cgroups,
-//! eviction, static pods.
+//! Deliberately absent: CRI, cgroups, eviction, static pods.
 
 pub mod cli;
 pub mod error;
@@ -34,7 +34,9 @@ pub mod options;
 pub mod process;
 pub mod runtime;
 pub mod serving;
+pub mod session;
 pub mod shim;
+pub mod terminal;
 
 mod container_dir;
 mod driver;
@@ -50,6 +52,7 @@ mod probing;
 mod proc;
 mod run;
 mod server;
+mod streaming;
 mod volumes;
 
 pub use error::AgentError;

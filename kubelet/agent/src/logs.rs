@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use jiff::Timestamp;
-use kubelet_core::cri_log::{Line, parse_line};
+use kubelet_core::cri_log::{Line, Stream, parse_line};
 use rustix::fs::inotify;
 use tokio::io::unix::AsyncFd;
 use tokio::sync::mpsc;
@@ -42,6 +42,8 @@ pub struct LogOptions {
     pub timestamps: bool,
     /// Stops after this many bytes.
     pub limit_bytes: Option<u64>,
+    /// Sends one of the two streams only.
+    pub stream: Option<Stream>,
 }
 
 /// Sends a log to `out` until its end, or, if followed, until the container
@@ -267,7 +269,7 @@ impl<'a> Filter<'a> {
             out.push(b'\n');
             return;
         };
-        if self.is_too_old(&line) {
+        if self.is_too_old(&line) || self.options.stream.is_some_and(|s| s != line.stream) {
             return;
         }
         if self.options.timestamps && !self.continues {

@@ -92,14 +92,23 @@ pub(crate) fn signal_group(pgid: i32, signal: Signal) {
     }
 }
 
-/// Waits on a descriptor through the event loop.
+/// Waits on a descriptor through the event loop until it can be read.
+pub(crate) fn watch_readable(fd: OwnedFd) -> std::io::Result<AsyncFd<OwnedFd>> {
+    watch_for(fd, Interest::READABLE)
+}
+
+/// Waits on a descriptor through the event loop in both directions.
+pub(crate) fn watch(fd: OwnedFd) -> std::io::Result<AsyncFd<OwnedFd>> {
+    watch_for(fd, Interest::READABLE | Interest::WRITABLE)
+}
+
 #[expect(
     deprecated,
     reason = "its successor is unsafe for descriptors that may be closed meanwhile; an OwnedFd is \
               not, and this workspace forbids unsafe code"
 )]
-pub(crate) fn watch_readable(fd: OwnedFd) -> std::io::Result<AsyncFd<OwnedFd>> {
-    AsyncFd::with_interest(fd, Interest::READABLE)
+fn watch_for(fd: OwnedFd, interest: Interest) -> std::io::Result<AsyncFd<OwnedFd>> {
+    AsyncFd::with_interest(fd, interest)
 }
 
 /// Returns the id of this boot; pids and ticks mean nothing across boots.

@@ -28,10 +28,11 @@
 //! | while the container runs | lock held, `state.json` | adopted: the pidfd is watched again |
 //! | after the container ended | `exit.json` | reported, exactly once, with its exit code |
 //! | (the shim) while the container runs | lock free, `shim.json`, no `exit.json` | the container's processes are found by pid and start time, by session and by the mark in their environment, and killed; exit code 137 |
-//! | (the agent) during an exec probe | a marked process outside every shim | killed |
+//! | (the agent) during an exec probe or `kubectl exec` | a marked process outside every shim | killed |
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -39,6 +40,7 @@ use std::time::Duration;
 use futures::future::{BoxFuture, FutureExt as _};
 use kubelet_core::runtime::{ContainerExit, ContainerInstance, ContainerRun};
 use rustix::process::Signal;
+use tokio::net::TcpStream;
 use tokio::sync::{Semaphore, mpsc, watch};
 
 use crate::container_dir::{ContainerDir, ContainerSpec, ExitRecord, ShimRecord, StateRecord};
@@ -46,8 +48,11 @@ use crate::error::AgentError;
 use crate::images::{ImageError, ImageMap, ResolvedImage};
 use crate::proc;
 use crate::runtime::{ExecOutput, PodContainer, Runtime, RuntimeError, StartRequest};
+use crate::session::{Session, Wanted};
 
+mod attach;
 mod exec;
+mod interactive;
 mod launch;
 mod recover;
 mod root_lock;
@@ -80,6 +85,9 @@ struct Shared {
     events: mpsc::Sender<PodContainer>,
     starts: Arc<Semaphore>,
 }
+
+/// A running container: where it is, what it is, and whether it has ended.
+type RunningContainer = (ContainerDir, Arc<ContainerSpec>, watch::Receiver<bool>);
 
 /// One container the runtime knows.
 struct Entry {
@@ -122,6 +130,22 @@ impl ProcessRuntime {
             }
         }
         Ok((ProcessRuntime { shared }, receiver))
+    }
+
+    /// Finds a container that runs.
+    fn running(&self, id: &str) -> Result<RunningContainer, RuntimeError> {
+        let table = self.shared.table();
+        let entry = table
+            .get(id)
+            .ok_or_else(|| RuntimeError::NotFound(id.to_owned()))?;
+        if !matches!(entry.run, ContainerRun::Running { .. }) {
+            return Err(RuntimeError::NotRunning(id.to_owned()));
+        }
+        Ok((
+            entry.dir.clone(),
+            Arc::clone(&entry.spec),
+            entry.exited.subscribe(),
+        ))
     }
 
     async fn stop_one(&self, id: &str, grace: Duration) -> Result<(), RuntimeError> {
@@ -347,6 +371,34 @@ impl Runtime for ProcessRuntime {
             exec::exec(&spec, command, timeout).await
         }
         .boxed()
+    }
+
+    fn run(
+        &self,
+        id: &str,
+        command: Vec<String>,
+        wanted: Wanted,
+    ) -> BoxFuture<'_, Result<Session, RuntimeError>> {
+        let running = self.running(id);
+        async move {
+            let (_, spec, ended) = running?;
+            interactive::start(&spec, &self.shared.shim_command, command, wanted, ended).await
+        }
+        .boxed()
+    }
+
+    fn attach(&self, id: &str, wanted: Wanted) -> BoxFuture<'_, Result<Session, RuntimeError>> {
+        let running = self.running(id);
+        async move {
+            let (dir, _, _) = running?;
+            attach::join(dir.path(), wanted).await
+        }
+        .boxed()
+    }
+
+    fn connect(&self, _pod_uid: &str, port: u16) -> BoxFuture<'_, io::Result<TcpStream>> {
+        // A pod's network is the machine's.
+        async move { TcpStream::connect(("localhost", port)).await }.boxed()
     }
 
     fn log_path(&self, id: &str) -> Option<PathBuf> {

@@ -4,6 +4,7 @@
 //! same trait. A runtime pushes its own events (an evented PLEG); the relist is
 //! a backstop, not the mechanism.
 
+use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -11,8 +12,10 @@ use futures::future::BoxFuture;
 use jiff::Timestamp;
 use kubelet_core::runtime::ContainerInstance;
 use kubelet_core::security::RunAs;
+use tokio::net::TcpStream;
 
 use crate::images::{ImageError, ResolvedImage};
+use crate::session::{Session, Wanted};
 
 /// Everything a container needs to start, all references resolved.
 #[derive(Clone, Debug)]
@@ -49,6 +52,12 @@ pub struct StartRequest {
     pub mounts: Vec<Mount>,
     /// Whom it runs as, if not as the agent.
     pub run_as: Option<RunAs>,
+    /// Whether it reads what those attached to it type.
+    pub stdin: bool,
+    /// Whether its input ends with the first who typed.
+    pub stdin_once: bool,
+    /// Whether it runs on a terminal.
+    pub tty: bool,
 }
 
 /// A directory or file a container expects at a path.
@@ -157,6 +166,22 @@ pub trait Runtime: Send + Sync + 'static {
         command: Vec<String>,
         timeout: Duration,
     ) -> BoxFuture<'_, Result<ExecOutput, RuntimeError>>;
+
+    /// Runs a command beside a container, in its environment, with somebody at
+    /// the other end.
+    fn run(
+        &self,
+        id: &str,
+        command: Vec<String>,
+        wanted: Wanted,
+    ) -> BoxFuture<'_, Result<Session, RuntimeError>>;
+
+    /// Joins a running container: hears what it writes from now on, types what
+    /// it reads.
+    fn attach(&self, id: &str, wanted: Wanted) -> BoxFuture<'_, Result<Session, RuntimeError>>;
+
+    /// Connects to a port of a pod, as from inside it.
+    fn connect(&self, pod_uid: &str, port: u16) -> BoxFuture<'_, io::Result<TcpStream>>;
 
     /// Returns where a container's log is.
     fn log_path(&self, id: &str) -> Option<PathBuf>;

@@ -1,4 +1,4 @@
-//! What the API server asks of a node: logs, pods, health, metrics.
+//! What the API server asks of a node: logs, streams, pods, health, metrics.
 //!
 //! HTTPS with a required client certificate; see [`crate::serving`].
 
@@ -18,6 +18,7 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use jiff::{SignedDuration, Timestamp};
+use kubelet_core::cri_log::Stream;
 use serde_json::json;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
@@ -25,11 +26,13 @@ use tokio::sync::{Semaphore, mpsc, oneshot};
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
-use crate::driver::{Event, LogQuestion};
+use crate::driver::{Event, LogQuestion, StreamQuestion};
 use crate::error::AgentError;
 use crate::logs::{LogOptions, send_log};
 use crate::options::AgentOptions;
 use crate::runtime::{Runtime, now};
+use crate::session::Wanted;
+use crate::streaming::{self, Asked, Place, PodPorts, Task};
 
 /// How many connections are served at once; others wait to be accepted.
 const CONNECTIONS_MAX: usize = 256;
@@ -90,44 +93,56 @@ impl Server {
                 }
             };
             let (server, token) = (self.clone(), token.clone());
+            let place = Place {
+                token: token.clone(),
+                slot: Arc::new(slot),
+            };
             tokio::spawn(async move {
-                let _slot = slot;
                 tokio::select! {
                     () = token.cancelled() => {}
-                    () = server.connection(stream) => {}
+                    () = server.connection(stream, place) => {}
                 }
             });
         }
     }
 
-    async fn connection(self, stream: TcpStream) {
+    async fn connection(self, stream: TcpStream, place: Place) {
         match tokio::time::timeout(PATIENCE, self.tls.accept(stream)).await {
-            Ok(Ok(stream)) => self.http(stream).await,
+            Ok(Ok(stream)) => self.http(stream, place).await,
             Ok(Err(error)) => tracing::debug!(%error, "TLS handshake failed"),
             Err(_elapsed) => {}
         }
     }
 
-    async fn http<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(self, stream: S) {
+    async fn http<S>(self, stream: S, place: Place)
+    where
+        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
         let service = service_fn(move |request| {
-            let server = self.clone();
-            async move { Ok::<_, Infallible>(server.respond(request).await) }
+            let (server, place) = (self.clone(), place.clone());
+            async move { Ok::<_, Infallible>(server.respond(request, place).await) }
         });
         let served = http1::Builder::new()
             .timer(TokioTimer::new())
             .header_read_timeout(PATIENCE)
             .serve_connection(TokioIo::new(stream), service)
+            .with_upgrades()
             .await;
         if let Err(error) = served {
             tracing::debug!(%error, "connection ended");
         }
     }
 
-    async fn respond(&self, request: Request<Incoming>) -> Response<Body> {
+    async fn respond(&self, request: Request<Incoming>, place: Place) -> Response<Body> {
+        let path = request.uri().path().trim_matches('/').to_owned();
+        let path: Vec<&str> = path.split('/').collect();
+        if let ["exec" | "attach" | "portForward", target @ ..] = path.as_slice() {
+            let begun = self.stream(path[0], target, request, place).await;
+            return begun.unwrap_or_else(|(status, message)| text(status, &message));
+        }
         if request.method() != Method::GET {
             return text(StatusCode::METHOD_NOT_ALLOWED, "only GET is served here");
         }
-        let path: Vec<&str> = request.uri().path().trim_matches('/').split('/').collect();
         match path.as_slice() {
             ["healthz"] => text(StatusCode::OK, "ok"),
             ["pods"] => self.pods().await,
@@ -138,6 +153,70 @@ impl Server {
             }
             _ => text(StatusCode::NOT_FOUND, "404 page not found"),
         }
+    }
+
+    /// Begins a stream: `/exec/<namespace>/<pod>[/<uid>]/<container>`, `attach`
+    /// alike, `portForward` without a container.
+    async fn stream(
+        &self,
+        what: &str,
+        target: &[&str],
+        request: Request<Incoming>,
+        place: Place,
+    ) -> Result<Response<Body>, (StatusCode, String)> {
+        let bad = |message| (StatusCode::BAD_REQUEST, message);
+        if !matches!(*request.method(), Method::GET | Method::POST) {
+            let message = "only GET and POST are served here".to_owned();
+            return Err((StatusCode::METHOD_NOT_ALLOWED, message));
+        }
+        let forwards = what == "portForward";
+        let (namespace, pod, uid, container) = match *target {
+            [namespace, pod] if forwards => (namespace, pod, None, None),
+            [namespace, pod, uid] if forwards => (namespace, pod, Some(uid), None),
+            [namespace, pod, container] => (namespace, pod, None, Some(container)),
+            [namespace, pod, uid, container] if !forwards => {
+                (namespace, pod, Some(uid), Some(container))
+            }
+            _ => return Err((StatusCode::NOT_FOUND, "404 page not found".to_owned())),
+        };
+        let asked = Asked(pairs(request.uri().query().unwrap_or_default()));
+        let (wanted, ports) = if forwards {
+            (Wanted::default(), streaming::ports(&asked).map_err(bad)?)
+        } else {
+            (streaming::wanted(&asked).map_err(bad)?, Vec::new())
+        };
+        let question = StreamQuestion {
+            namespace: namespace.to_owned(),
+            pod: pod.to_owned(),
+            uid: uid.map(str::to_owned),
+            container: container.map(str::to_owned),
+        };
+        let answer = self.ask(|answer| Event::Stream(question, answer)).await;
+        let found = match answer {
+            Some(Ok(found)) => found,
+            Some(Err(refusal)) => return Err((refusal.status(), refusal.to_string())),
+            None => return Ok(ending()),
+        };
+        let id = found.container_id;
+        let task = match what {
+            "exec" => Task::Exec {
+                id,
+                command: asked.all("command").map(str::to_owned).collect(),
+                wanted,
+            },
+            "attach" => Task::Attach { id, wanted },
+            _ => Task::Forward(PodPorts {
+                uid: found.pod_uid,
+                name: pod.to_owned(),
+                ports,
+            }),
+        };
+        let accepted = streaming::begin(request, Arc::clone(&self.runtime), task, place)?;
+        let empty = Full::new(Bytes::new()).map_err(|never| match never {});
+        let mut response = Response::new(empty.boxed());
+        *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
+        response.headers_mut().extend(accepted.headers());
+        Ok(response)
     }
 
     async fn ask<T>(&self, question: impl FnOnce(oneshot::Sender<T>) -> Event) -> Option<T> {
@@ -219,14 +298,7 @@ impl Server {
 
 /// Reads a log request's query, whose names are the pods/log subresource's.
 fn log_options(query: &str, now: Timestamp) -> Result<(LogOptions, bool), String> {
-    let pairs: BTreeMap<String, String> = query
-        .split('&')
-        .filter(|pair| !pair.is_empty())
-        .map(|pair| {
-            let (name, value) = pair.split_once('=').unwrap_or((pair, "true"));
-            (decode(name), decode(value))
-        })
-        .collect();
+    let pairs: BTreeMap<String, String> = pairs(query).into_iter().collect();
     let flag = |name: &str| {
         pairs
             .get(name)
@@ -256,8 +328,24 @@ fn log_options(query: &str, now: Timestamp) -> Result<(LogOptions, bool), String
         since,
         timestamps: flag("timestamps"),
         limit_bytes: number("limitBytes")?,
+        stream: match pairs.get("stream").map(String::as_str) {
+            None | Some("" | "All") => None,
+            Some("Stdout") => Some(Stream::Stdout),
+            Some("Stderr") => Some(Stream::Stderr),
+            Some(other) => return Err(format!("invalid log stream {other:?}")),
+        },
     };
     Ok((options, flag("previous")))
+}
+
+/// Takes a query apart.
+fn pairs(query: &str) -> Vec<(String, String)> {
+    let pairs = query.split('&').filter(|pair| !pair.is_empty());
+    let decoded = pairs.map(|pair| {
+        let (name, value) = pair.split_once('=').unwrap_or((pair, "true"));
+        (decode(name), decode(value))
+    });
+    decoded.collect()
 }
 
 /// Decodes `%XX` and `+`.
@@ -324,13 +412,16 @@ mod test {
         assert_eq!(options.since, Some(Timestamp::from_second(990).unwrap()));
         let (options, previous) =
             log_options("previous=true&sinceTime=1970-01-01T00%3A00%3A07Z", now).unwrap();
-        assert!(previous && !options.follow);
+        assert!(previous && !options.follow && options.stream.is_none());
         assert_eq!(options.since, Some(Timestamp::from_second(7).unwrap()));
+        let (options, _) = log_options("stream=Stderr", now).unwrap();
+        assert_eq!(options.stream, Some(Stream::Stderr));
         for bad in [
             "tailLines=-1",
             "tailLines=x",
             "sinceTime=yesterday",
             "limitBytes=",
+            "stream=stderr",
         ] {
             assert!(log_options(bad, now).is_err(), "{bad}");
         }

@@ -7,27 +7,33 @@
 //! log, and when the command ends it ends everything left, writes how it ended
 //! and ends itself. It is synchronous and single-threaded on purpose: there is
 //! one per container. It takes no orders; the agent signals the container's
-//! process group and watches the shim's pidfd.
+//! process group and watches the shim's pidfd. Who wants to hear the container, or to
+//! type what it reads, comes through a socket (`attach`).
 //!
 //! A shim whose directory disappears (somebody removed the data directory)
 //! ends its container: a process nobody can find any more would be a leak.
 
-use std::io::{self, PipeReader, Read as _, Write as _};
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::io::{self, Read as _, Write as _};
 use std::os::fd::AsFd;
 use std::os::unix::process::CommandExt as _;
-use std::path::Path;
-use std::process::{Command, Stdio};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
 
 use jiff::Timestamp;
 use kubelet_core::cri_log::Stream;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fd::OwnedFd;
 use rustix::process::{Pid, PidfdFlags, Signal, WaitOptions, WaitStatus};
 
 use crate::container_dir::{ContainerDir, ContainerSpec, ExitRecord, ShimRecord, StateRecord};
-use crate::proc;
+use crate::{proc, terminal};
 
+pub(crate) mod attach;
 mod log_file;
 
+use attach::{Attached, Stdin};
 use log_file::LogFile;
 pub(crate) use log_file::{LOG_FILES_MAX, rotated};
 
@@ -45,10 +51,17 @@ const KILL_PAUSE: std::time::Duration = std::time::Duration::from_millis(5);
 /// could not be started; the agent waits for it.
 pub(crate) const READY_LINE: &[u8] = b"ready\n";
 
-/// Runs the shim of one container directory; returns the process's exit code.
-/// Must be called before any thread is started.
-pub fn main(dir: &Path) -> i32 {
-    match run(&ContainerDir::new(dir)) {
+/// Runs the shim of one container directory, or becomes a command on a terminal
+/// (see `terminal`); returns the process's exit code. Must be called before any
+/// thread is started.
+pub fn main(args: &[OsString]) -> i32 {
+    if let Some((first, args)) = args.split_first()
+        && first == terminal::FLAG
+    {
+        return terminal::main(args);
+    }
+    let dir = args.first().map(PathBuf::from).unwrap_or_default();
+    match run(&ContainerDir::new(&dir), &own_prefix(args.len())) {
         Ok(()) => 0,
         Err(error) => {
             // The agent hands the shim a file as standard error.
@@ -58,7 +71,14 @@ pub fn main(dir: &Path) -> i32 {
     }
 }
 
-fn run(dir: &ContainerDir) -> io::Result<()> {
+/// Returns what stands between the program and its own arguments.
+fn own_prefix(arguments: usize) -> Vec<OsString> {
+    let all: Vec<OsString> = std::env::args_os().collect();
+    let end = all.len().saturating_sub(arguments);
+    all.get(1..end).unwrap_or_default().to_vec()
+}
+
+fn run(dir: &ContainerDir, prefix: &[OsString]) -> io::Result<()> {
     let Some(_lock) = dir.try_lock()? else {
         return Err(io::Error::other("another shim holds this container"));
     };
@@ -80,7 +100,7 @@ fn run(dir: &ContainerDir) -> io::Result<()> {
     })?;
 
     let mut log = LogFile::open(&spec.log_path)?;
-    let mut container = match start(&spec) {
+    let mut container = match start(dir, &spec, prefix) {
         Ok(container) => container,
         Err(message) => {
             dir.write_exit(&start_error(message))?;
@@ -100,6 +120,7 @@ fn run(dir: &ContainerDir) -> io::Result<()> {
     let status = container.supervise(dir, &mut log)?;
     end_descendants(own);
     container.drain(&mut log);
+    container.attached.farewell();
     let record = exit_record(status, started_at);
     // If the directory is gone there is nobody to tell.
     if dir.path().exists() {
@@ -119,22 +140,58 @@ fn say_ready() -> io::Result<()> {
 
 struct Container {
     pid: Pid,
-    outputs: Vec<(Stream, PipeReader)>,
+    outputs: Vec<(Stream, File)>,
+    attached: Attached,
 }
 
 /// Starts the command; the error is the message users see.
-fn start(spec: &ContainerSpec) -> Result<Container, String> {
-    let Some((program, args)) = spec.argv.split_first() else {
-        return Err("the container has no command".to_owned());
-    };
-    let pipes = || -> io::Result<_> { Ok((io::pipe()?, io::pipe()?)) };
-    let ((out_reader, out_writer), (err_reader, err_writer)) =
-        pipes().map_err(|e| format!("cannot make pipes: {e}"))?;
+fn start(
+    dir: &ContainerDir,
+    spec: &ContainerSpec,
+    prefix: &[OsString],
+) -> Result<Container, String> {
+    // While the working directory, from which a name may count, is still the old one.
+    let socket_dir = dir.path().canonicalize();
+    let socket_dir = socket_dir.unwrap_or_else(|_| dir.path().to_owned());
+    let program = spec.argv.first();
+    let program = program.ok_or_else(|| "the container has no command".to_owned())?;
     // The command inherits the working directory: its user may be unable to go
     // through the directories that lead there.
     std::env::set_current_dir(&spec.working_dir)
         .map_err(|error| start_message(spec, program, &error))?;
-    let mut command = Command::new(program);
+    let (child, outputs, stdin) = if spec.tty {
+        start_on_terminal(spec, prefix)?
+    } else {
+        start_on_pipes(spec)?
+    };
+    let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
+    Ok(Container {
+        pid: pid.ok_or_else(|| "the system gave no process id".to_owned())?,
+        outputs,
+        attached: Attached::open(&socket_dir, stdin),
+    })
+}
+
+type Parts = (Child, Vec<(Stream, File)>, Stdin);
+
+fn start_on_pipes(spec: &ContainerSpec) -> Result<Parts, String> {
+    let (program, args) = spec.argv.split_first().unzip();
+    let (program, args) = (
+        program.cloned().unwrap_or_default(),
+        args.unwrap_or_default(),
+    );
+    let pipes = || -> io::Result<_> { Ok((io::pipe()?, io::pipe()?)) };
+    let no_pipes = |e: io::Error| format!("cannot make pipes: {e}");
+    let ((out_reader, out_writer), (err_reader, err_writer)) = pipes().map_err(no_pipes)?;
+    let (stdin, input) = if spec.stdin {
+        let (reader, writer) = io::pipe().map_err(no_pipes)?;
+        let writer = OwnedFd::from(writer);
+        rustix::io::ioctl_fionbio(&writer, true).map_err(|e| no_pipes(e.into()))?;
+        (Stdio::from(reader), Some(File::from(writer)))
+    } else {
+        (Stdio::null(), None)
+    };
+    let mut command = Command::new(&program);
     if let Some(who) = spec.run_as {
         // Without supplementary groups: a change of the user drops them.
         command.uid(who.uid).gid(who.gid);
@@ -143,37 +200,67 @@ fn start(spec: &ContainerSpec) -> Result<Container, String> {
         .args(args)
         .env_clear()
         .envs(spec.env.iter().map(|(k, v)| (k, v)))
-        .stdin(Stdio::null())
+        .stdin(stdin)
         .stdout(out_writer)
         .stderr(err_writer)
         .process_group(0)
         .spawn()
-        .map_err(|error| start_message(spec, program, &error))?;
-    let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
-    let pid = pid.ok_or_else(|| "the system gave no process id".to_owned())?;
-    let outputs = vec![(Stream::Stdout, out_reader), (Stream::Stderr, err_reader)];
-    Ok(Container { pid, outputs })
+        .map_err(|error| start_message(spec, &program, &error))?;
+    let outputs = vec![
+        (Stream::Stdout, File::from(OwnedFd::from(out_reader))),
+        (Stream::Stderr, File::from(OwnedFd::from(err_reader))),
+    ];
+    let stdin = Stdin {
+        file: input,
+        tty: false,
+        once: spec.stdin_once,
+    };
+    Ok((child, outputs, stdin))
+}
+
+/// Starts the command on a terminal: its output and errors are one.
+fn start_on_terminal(spec: &ContainerSpec, prefix: &[OsString]) -> Result<Parts, String> {
+    let failed = |e: io::Error| format!("cannot make a terminal: {e}");
+    let (screen, end) = terminal::open().map_err(failed)?;
+    let (mut report, writer) = io::pipe().map_err(failed)?;
+    // This very program, also if its file was replaced meanwhile.
+    let program = OsStr::new("/proc/self/exe");
+    let mut child = terminal::command(program, prefix, end, &spec.argv, spec.run_as)
+        .and_then(|mut command| {
+            command
+                .env_clear()
+                .envs(spec.env.iter().map(|(k, v)| (k, v)))
+                .stderr(writer)
+                .spawn()
+        })
+        .map_err(failed)?;
+    let mut message = String::new();
+    // It ends when the command takes over.
+    let _read = (&mut report)
+        .take(terminal::MESSAGE_BYTES_MAX)
+        .read_to_string(&mut message);
+    if !message.is_empty() {
+        let _reaped = child.wait();
+        return Err(format!("failed to start process: {message}"));
+    }
+    let screen = File::from(screen);
+    let keyboard = screen.try_clone().map_err(failed)?;
+    rustix::io::ioctl_fionbio(&keyboard, true).map_err(|e| failed(e.into()))?;
+    let stdin = Stdin {
+        file: Some(keyboard),
+        tty: true,
+        once: spec.stdin_once,
+    };
+    Ok((child, vec![(Stream::Stdout, screen)], stdin))
 }
 
 fn start_message(spec: &ContainerSpec, program: &str, error: &io::Error) -> String {
-    let dir = spec.working_dir.display();
-    match error.kind() {
-        io::ErrorKind::NotFound if !spec.working_dir.is_dir() => {
-            format!("failed to start process: chdir to {dir}: no such file or directory")
-        }
-        io::ErrorKind::NotFound if program.contains('/') => {
-            format!("failed to start process: exec: {program:?}: no such file or directory")
-        }
-        io::ErrorKind::NotFound => {
-            format!(
-                "failed to start process: exec: {program:?}: executable file not found in $PATH"
-            )
-        }
-        io::ErrorKind::PermissionDenied => {
-            format!("failed to start process: exec: {program:?}: permission denied")
-        }
-        _ => format!("failed to start process: exec: {program:?}: {error}"),
+    if error.kind() == io::ErrorKind::NotFound && !spec.working_dir.is_dir() {
+        let dir = spec.working_dir.display();
+        return format!("failed to start process: chdir to {dir}: no such file or directory");
     }
+    let message = terminal::exec_message(program, error);
+    format!("failed to start process: {message}")
 }
 
 impl Container {
@@ -204,7 +291,11 @@ impl Container {
             .iter()
             .map(|(_, pipe)| PollFd::new(pipe, PollFlags::IN))
             .collect();
-        fds.extend(pidfd.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
+        if let Some(pidfd) = pidfd {
+            fds.push(PollFd::from_borrowed_fd(pidfd, PollFlags::IN));
+            // While the container runs there may be people with it.
+            fds.extend(self.attached.poll_fds());
+        }
         let timeout = Timespec {
             tv_sec: seconds,
             tv_nsec: 0,
@@ -215,18 +306,25 @@ impl Container {
             Err(rustix::io::Errno::INTR) => return Ok(true),
             Err(error) => return Err(error.into()),
         }
-        let ready: Vec<bool> = fds.iter().map(|fd| !fd.revents().is_empty()).collect();
+        let ready: Vec<PollFlags> = fds.iter().map(PollFd::revents).collect();
         drop(fds);
+        let outputs = self.outputs.len();
+        if pidfd.is_some() {
+            // First, as its clients are still the ones that were waited for.
+            self.attached
+                .serve(ready.get(outputs + 1..).unwrap_or_default());
+        }
         self.copy(&ready, log);
         Ok(true)
     }
 
     /// Copies from each pipe that is ready; forgets a pipe at its end.
-    fn copy(&mut self, ready: &[bool], log: &mut LogFile) {
+    fn copy(&mut self, ready: &[PollFlags], log: &mut LogFile) {
         let mut buffer = [0_u8; READ_BYTES_MAX];
         let mut index = 0;
+        let attached = &mut self.attached;
         self.outputs.retain_mut(|(stream, pipe)| {
-            let is_ready = ready.get(index).copied().unwrap_or(false);
+            let is_ready = ready.get(index).is_some_and(|r| !r.is_empty());
             index += 1;
             if !is_ready {
                 return true;
@@ -238,9 +336,13 @@ impl Container {
                 }
                 Ok(count) => {
                     log.append(*stream, &buffer[..count], Timestamp::now());
+                    attached.tell(*stream, &buffer[..count]);
                     true
                 }
-                Err(error) => error.kind() == io::ErrorKind::Interrupted,
+                Err(error) => matches!(
+                    error.kind(),
+                    io::ErrorKind::Interrupted | io::ErrorKind::WouldBlock
+                ),
             }
         });
     }

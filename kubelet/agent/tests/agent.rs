@@ -14,6 +14,8 @@ use tokio_util::sync::CancellationToken;
 mod deletion;
 #[path = "agent/security.rs"]
 mod security;
+#[path = "agent/streams.rs"]
+mod streams;
 #[path = "agent/world.rs"]
 mod world;
 

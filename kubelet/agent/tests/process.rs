@@ -16,6 +16,8 @@ use kubelet_core::runtime::{ContainerExit, ContainerInstance, ContainerRun};
 use tempfile::TempDir;
 use tokio::sync::mpsc::Receiver;
 
+#[path = "process/interactive.rs"]
+mod interactive;
 #[path = "process/reaping.rs"]
 mod reaping;
 #[path = "process/users.rs"]
@@ -140,6 +142,9 @@ fn request(runtime: &ProcessRuntime, command: &[&str], attempt: u32) -> StartReq
         hostname: "web".into(),
         mounts: Vec::new(),
         run_as: None,
+        stdin: false,
+        stdin_once: false,
+        tty: false,
     }
 }
 

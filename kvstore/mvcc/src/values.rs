@@ -23,10 +23,10 @@ use crate::block::{BlockInfo, Builder, Record, row_key};
 use crate::block_cache::Keep;
 use crate::compaction::LOOK_BYTES;
 use crate::key_index::Rev;
+use crate::key_list::KeyList;
 use crate::machine::Config;
 use crate::records::{Records, missing};
 use crate::tail::Tail;
-use crate::key_list::KeyList;
 use crate::view::{STAGED_BYTES_MAX, STAGED_ROWS_MAX};
 
 /// Rows of a batch.

@@ -13,6 +13,8 @@ pub enum FieldErrorKind {
     Required,
     /// The value is not allowed.
     Invalid,
+    /// The value is not allowed, and too much to be quoted.
+    InvalidUnquoted,
     /// The value is not one of a known set.
     NotSupported,
     /// The value stands twice where it may stand once.
@@ -34,7 +36,7 @@ impl FieldErrorKind {
     fn words(self) -> (&'static str, &'static str) {
         match self {
             Self::Required => ("FieldValueRequired", "Required value"),
-            Self::Invalid => ("FieldValueInvalid", "Invalid value"),
+            Self::Invalid | Self::InvalidUnquoted => ("FieldValueInvalid", "Invalid value"),
             Self::NotSupported => ("FieldValueNotSupported", "Unsupported value"),
             Self::Duplicate => ("FieldValueDuplicate", "Duplicate value"),
             Self::Forbidden => ("FieldValueForbidden", "Forbidden"),
@@ -49,7 +51,7 @@ impl FieldErrorKind {
     fn quotes_value(self) -> bool {
         !matches!(
             self,
-            Self::Required | Self::Forbidden | Self::TooLong | Self::TooMany
+            Self::Required | Self::Forbidden | Self::TooLong | Self::InvalidUnquoted
         )
     }
 }
@@ -96,6 +98,11 @@ impl FieldError {
         Self::new(FieldErrorKind::Invalid, field, value.into(), detail)
     }
 
+    /// The value is not allowed, and too much to be quoted.
+    pub fn invalid_unquoted(field: impl Into<String>, detail: impl Into<String>) -> Self {
+        Self::new(FieldErrorKind::InvalidUnquoted, field, Value::Null, detail)
+    }
+
     /// The value is not one of the supported ones.
     pub fn not_supported(
         field: impl Into<String>,
@@ -134,6 +141,22 @@ impl FieldError {
             Value::Null,
             format!("may not be more than {max} bytes"),
         )
+    }
+
+    /// There are more than `max` items.
+    pub fn too_many(field: impl Into<String>, actual: usize, max: usize) -> Self {
+        let items = if max == 1 { "item" } else { "items" };
+        let detail = format!("must have at most {max} {items}");
+        Self::new(FieldErrorKind::TooMany, field, actual.into(), detail)
+    }
+
+    /// The value has another type than it must have.
+    pub fn type_invalid(
+        field: impl Into<String>,
+        value: impl Into<Value>,
+        detail: impl Into<String>,
+    ) -> Self {
+        Self::new(FieldErrorKind::TypeInvalid, field, value.into(), detail)
     }
 
     /// Returns the message without the field.

@@ -99,6 +99,8 @@ pub struct Object {
     /// The values of the kind's selectable fields besides name and namespace,
     /// in the kind's order.
     pub fields: Vec<(&'static str, String)>,
+    /// Whether `body` was made of what is stored, and is not that itself.
+    pub renewed: bool,
     /// JSON without a resource version.
     body: Bytes,
     /// Where in `body` the metadata's first member begins.
@@ -132,9 +134,22 @@ impl Object {
             resource_version,
             meta,
             fields,
+            renewed: false,
             body,
             splice_at,
             comma,
+        })
+    }
+
+    /// Decodes bytes that were made of what is stored.
+    pub fn decode_renewed(
+        body: Bytes,
+        resource_version: ResourceVersion,
+        fields: Vec<(&'static str, String)>,
+    ) -> Result<Self, ObjectError> {
+        Ok(Self {
+            renewed: true,
+            ..Self::decode(body, resource_version, fields)?
         })
     }
 

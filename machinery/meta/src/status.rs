@@ -332,6 +332,16 @@ impl Status {
             .about(resource, name)
     }
 
+    /// Nothing is served at this path under this method.
+    pub fn method_not_allowed() -> Self {
+        let mut s = Self::failure(
+            Reason::MethodNotAllowed,
+            "the server does not allow this method on the requested resource",
+        );
+        s.details_mut();
+        s
+    }
+
     /// The verb is not supported on the resource.
     pub fn method_not_supported(resource: &GroupResource, verb: &str) -> Self {
         Self::failure(
@@ -380,7 +390,7 @@ impl Status {
     pub fn too_large_resource_version(asked: u64, current: u64) -> Self {
         Self::failure(
             Reason::Timeout,
-            format!("Too large resource version: {asked}, current: {current}"),
+            format!("Timeout: Too large resource version: {asked}, current: {current}"),
         )
         .with_cause("ResourceVersionTooLarge", "Too large resource version", "")
         .with_retry_after(1)

@@ -44,6 +44,38 @@ pub fn schema(def: DefId) -> Schema {
     }
 }
 
+/// What an object's metadata refers to, besides itself.
+const OF_METADATA: [&str; 4] = [
+    "FieldsV1",
+    "ManagedFieldsEntry",
+    "ObjectMeta",
+    "OwnerReference",
+];
+
+/// Adds the type of every object's metadata to types under construction.
+pub(crate) fn metadata(builder: &mut Builder) -> TypeId {
+    let of_it = |d: &&Definition| {
+        d.name.starts_with("io.k8s.apimachinery.pkg.apis.meta.v1.")
+            && OF_METADATA.contains(&d.short_name())
+    };
+    let roots: BTreeMap<DefId, TypeId> = table()
+        .iter()
+        .filter(of_it)
+        .filter_map(|definition| table().id(definition.name))
+        .map(|id| (id, builder.add(Atom::default())))
+        .collect();
+    let mut found = Builder::DEDUCED;
+    for (id, ty) in &roots {
+        let described = table().get(*id);
+        let atom = definition(builder, &roots, described);
+        builder.set(*ty, atom);
+        if described.short_name() == "ObjectMeta" {
+            found = *ty;
+        }
+    }
+    found
+}
+
 /// Lists that are newer than the source of the table's markers: the definition,
 /// the field, and the keys of its items, or none for a set.
 const UNMARKED: &[(&str, &str, &str)] = &[
@@ -73,7 +105,10 @@ const ALWAYS_THERE: &[&str] = &[
     "status",
     "strategy",
     "template",
+    "updateStrategy",
 ];
+/// The same, where other definitions have a field of that name by reference.
+const ALWAYS_THERE_IN: &[(&str, &str)] = &[(".core.v1.PersistentVolumeClaimSpec", "resources")];
 /// How deep the fields that are always there may nest.
 const BLANK_DEPTH: usize = 8;
 
@@ -90,7 +125,10 @@ pub fn blank(def: DefId, gvk: &GroupVersionKind) -> Value {
 fn always_there(definition: &Definition, depth: usize) -> Map<String, Value> {
     let mut fields = Map::new();
     for field in definition.fields.iter().filter(|_| depth > 0) {
-        let named = ALWAYS_THERE.contains(&field.name);
+        let own = |(holder, name): &(&str, &str)| {
+            *name == field.name && definition.name.ends_with(holder)
+        };
+        let named = ALWAYS_THERE.contains(&field.name) || ALWAYS_THERE_IN.iter().any(own);
         let value = match &field.ty {
             Type::Ref(id) if field.required || named => {
                 let inner = table().get(*id);

@@ -2,7 +2,7 @@
 //! of managers): it checks the version, lets kubectl go from client-side to
 //! server-side apply, starts tracking, caps, stamps and strips.
 
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use jiff::Timestamp;
 use meta::GroupVersionKind;
@@ -16,6 +16,7 @@ use super::entries::{
 use super::error::{ApplyError, Conflict, MergeError, Problems};
 use super::gotext;
 use super::reset::ResetFields;
+use super::same::{entries_of, same_but_entries, same_but_times, without_entries};
 use super::schema::Schema;
 use super::set::{self, Set};
 use super::typed::{Duplicates, Typed};
@@ -84,10 +85,7 @@ pub fn apply(
     force: bool,
 ) -> Result<Applied, ApplyError> {
     check_type(config, writer.gvk)?;
-    if config
-        .pointer("/metadata/managedFields")
-        .is_some_and(|given| !given.is_null())
-    {
+    if entries_of(config).is_some() {
         return Err(ApplyError::ManagedFieldsGiven);
     }
     let managed = live.map(Managed::of).transpose()?.unwrap_or_default();
@@ -130,12 +128,22 @@ pub fn apply(
 /// Never fails: where ownership cannot be told, that of before stays, since a
 /// write that is right otherwise must not be lost over it. [`account`] says why.
 pub fn update(live: Option<&Value>, mut new: Value, writer: &Writer<'_>) -> Value {
-    let before = live.and_then(|live| live.pointer("/metadata/managedFields"));
-    match account(live, &new, writer) {
+    let before = live.and_then(entries_of);
+    let same = |given| before.is_some_and(|before| element::same(before, given));
+    let untouched = entries_of(&new).is_none_or(same);
+    if untouched && live.is_some_and(|live| same_but_entries(live, &new)) {
+        entries::put(&mut new, before.cloned());
+        return new;
+    }
+    let given = entries::take(&mut new);
+    let shared = Arc::new(new);
+    let managed = writer.account(live, &shared, given.as_ref());
+    let mut new = Arc::unwrap_or_clone(shared);
+    match managed {
         Ok(managed) => managed.write(&mut new),
         Err(_) => entries::put(&mut new, before.cloned()),
     }
-    if live.is_some_and(|live| same_but_times(live, &new)) {
+    if !untouched && live.is_some_and(|live| same_but_times(live, &new)) {
         entries::put(&mut new, before.cloned());
     }
     new
@@ -147,32 +155,7 @@ pub fn account(
     new: &Value,
     writer: &Writer<'_>,
 ) -> Result<Managed, ApplyError> {
-    let managed = live_or_new(live, new, !writer.subresource.is_empty());
-    let is_create = live.is_none_or(|live| meta::value::uid(live).is_empty());
-    if managed.0.is_empty() && !is_create {
-        // Nobody was tracked from the start, so nobody is: an apply begins it.
-        return Ok(managed);
-    }
-    let live = writer.live(live, writer.blank)?;
-    let new = Typed::new(writer.schema, without_entries(new), Duplicates::Allowed).map_err(
-        |problems| ApplyError::New {
-            object: describe(new, writer.gvk),
-            problems,
-        },
-    )?;
-    Ok(writer.track(&live, &new, &managed, writer.manager)?)
-}
-
-/// Tells whether two objects are the same but for the times in their entries:
-/// then the one need not be written over the other. To be asked once more when
-/// an object was defaulted.
-pub fn same_but_times(old: &Value, new: &Value) -> bool {
-    let entries = match (Managed::of(old), Managed::of(new)) {
-        (Ok(old), Ok(new)) => old.same_but_times(&new),
-        _ => false,
-    };
-    let same = |a: Value, b: Value| element::compare(&a, &b).is_eq();
-    entries && same(without_entries(old), without_entries(new))
+    writer.account(live, &Arc::new(without_entries(new)), entries_of(new))
 }
 
 /// Returns what a manager owns by its last apply, as a configuration.
@@ -200,7 +183,7 @@ fn check_type(config: &Value, gvk: &GroupVersionKind) -> Result<(), ApplyError> 
 
 /// Takes the entries from where an update says them: a client may edit or reset
 /// them, except through a subresource; one that does not know them keeps them.
-fn live_or_new(live: Option<&Value>, new: &Value, is_subresource: bool) -> Managed {
+fn live_or_given(live: Option<&Value>, given: Option<&Value>, is_subresource: bool) -> Managed {
     let of_live = || {
         live.and_then(|live| Managed::of(live).ok())
             .unwrap_or_default()
@@ -208,19 +191,13 @@ fn live_or_new(live: Option<&Value>, new: &Value, is_subresource: bool) -> Manag
     if is_subresource {
         return of_live();
     }
-    if entries::is_reset(new.pointer("/metadata/managedFields")) {
+    if entries::is_reset(given) {
         return Managed::default();
     }
-    match Managed::of(new) {
-        Ok(managed) if !managed.0.is_empty() => managed,
+    match given.map(Managed::parse) {
+        Some(Ok(managed)) if !managed.0.is_empty() => managed,
         _ => of_live(),
     }
-}
-
-fn without_entries(object: &Value) -> Value {
-    let mut object = object.clone();
-    entries::put(&mut object, None);
-    object
 }
 
 /// Names an object as errors do.
@@ -254,6 +231,30 @@ impl Writer<'_> {
         })
     }
 
+    /// Returns who owns what after an update to a new object without entries, and
+    /// the entries it was given with.
+    fn account(
+        &self,
+        live: Option<&Value>,
+        new: &Arc<Value>,
+        given: Option<&Value>,
+    ) -> Result<Managed, ApplyError> {
+        let managed = live_or_given(live, given, !self.subresource.is_empty());
+        let is_create = live.is_none_or(|live| meta::value::uid(live).is_empty());
+        if managed.0.is_empty() && !is_create {
+            // Nobody was tracked from the start, so nobody is: an apply begins it.
+            return Ok(managed);
+        }
+        let live = without_entries(live.unwrap_or(self.blank));
+        let live = Typed::stored(self.schema, live);
+        let typed = Typed::new(self.schema, Arc::clone(new), Duplicates::Allowed);
+        let new = typed.map_err(|problems| ApplyError::New {
+            object: describe(new, self.gvk),
+            problems,
+        })?;
+        Ok(self.track(&live, &new, &managed, self.manager)?)
+    }
+
     /// Accounts for an update by a manager.
     fn track(
         &self,
@@ -281,7 +282,8 @@ impl Writer<'_> {
 }
 
 fn stripped(set: &Set) -> Set {
-    set.difference(&set::of_fields(STRIPPED))
+    static STRIP: LazyLock<Set> = LazyLock::new(|| set::of_fields(STRIPPED));
+    set.difference(&STRIP)
 }
 
 /// An apply whose parts fit the schema.

@@ -49,6 +49,21 @@ pub fn compare(a: &Value, b: &Value) -> Ordering {
     }
 }
 
+/// Tells whether two values are the same, whatever the order of their members.
+pub fn same(a: &Value, b: &Value) -> bool {
+    match (a, b) {
+        (Value::Array(a), Value::Array(b)) => {
+            a.len() == b.len() && a.iter().zip(b).all(|(a, b)| same(a, b))
+        }
+        (Value::Object(a), Value::Object(b)) => {
+            a.len() == b.len()
+                && a.iter()
+                    .all(|(name, a)| b.get(name).is_some_and(|b| same(a, b)))
+        }
+        (a, b) => compare(a, b).is_eq(),
+    }
+}
+
 fn compare_maps(a: &Map<String, Value>, b: &Map<String, Value>) -> Ordering {
     let (left, right) = (gotext::sorted(a), gotext::sorted(b));
     let pairs = left

@@ -274,6 +274,12 @@ fn entry(id: &ManagerId, owned: &Owned) -> Value {
     Value::Object(map)
 }
 
+/// Takes the list of entries out of an object.
+pub(super) fn take(object: &mut Value) -> Option<Value> {
+    let metadata = object.get_mut("metadata")?.as_object_mut()?;
+    metadata.remove("managedFields")
+}
+
 /// Puts a list of entries into an object, or takes the one it has.
 pub(super) fn put(object: &mut Value, list: Option<Value>) {
     match (list, object.get_mut("metadata")) {

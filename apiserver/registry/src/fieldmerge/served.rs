@@ -1,8 +1,8 @@
-//! What field merge must know of a built-in kind: its schema, its other
-//! versions, and what its endpoints reset.
+//! What field merge must know of a kind, built in or custom: its schema, its other
+//! versions, and what its endpoints reset. Made once for each endpoint and kept.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use jiff::Timestamp;
 use meta::GroupVersionKind;
@@ -15,31 +15,74 @@ use super::schema::Schema;
 use super::set;
 use super::typed::{Duplicates, Typed};
 use super::update::{ConvertError, Converter};
-use crate::kind::{Endpoint, Kind};
+use crate::kind::{Conversion, Endpoint, Kind};
 use crate::kinds;
+use crate::table::table;
 
-/// A built-in kind as one endpoint serves it.
+/// A kind as one endpoint serves it.
 pub struct Served {
-    kind: &'static Kind,
     gvk: GroupVersionKind,
     blank: Value,
     schema: Arc<Schema>,
     reset: ResetFields,
+    versions: Vec<Version>,
+}
+
+/// A version in which the objects of a kind are served.
+struct Version {
+    api_version: String,
+    gvk: GroupVersionKind,
+    schema: Arc<Schema>,
+    conversion: Option<Conversion>,
 }
 
 impl Served {
-    /// Describes a kind; `None` for one that the table does not have.
-    pub fn new(kind: &'static Kind, endpoint: Endpoint) -> Option<Self> {
-        let def = kind.def()?;
+    /// Describes a kind; `None` for one of which no schema is known.
+    pub fn new(kind: &Kind, endpoint: Endpoint) -> Option<Self> {
         let gvk = kind.gvk();
-        let reset = set::of_fields(kind.strategy.reset_fields(endpoint));
+        let reset = set::of_fields(kind.strategy().reset_fields(endpoint));
+        let (blank, versions) = match kind.is_custom() {
+            true => {
+                let mut blank = Value::Object(serde_json::Map::new());
+                meta::value::set_type_meta(&mut blank, &gvk);
+                (blank, custom_versions(kind))
+            }
+            false => (builtin::blank(kind.def()?, &gvk), builtin_versions(kind)),
+        };
+        let own = gvk.api_version();
+        let schema = versions
+            .iter()
+            .find(|v| v.api_version == own)?
+            .schema
+            .clone();
+        let excluded = |version: &Version| {
+            let filter = Filter::Exclude(reset.clone());
+            (version.api_version.clone(), filter)
+        };
         Some(Self {
-            kind,
+            blank,
+            schema,
+            reset: versions.iter().map(excluded).collect::<BTreeMap<_, _>>(),
+            gvk,
+            versions,
+        })
+    }
+
+    /// Describes what a subresource exchanges in place of the object; `None` for
+    /// a definition that the table does not have.
+    pub fn exchanged(definition: &str, gvk: GroupVersionKind) -> Option<Self> {
+        let def = table().id(definition)?;
+        let schema = Arc::new(builtin::schema(def));
+        Some(Self {
             blank: builtin::blank(def, &gvk),
-            schema: Arc::new(builtin::schema(def)),
-            reset: versions(kind)
-                .map(|version| (version.api_version(), Filter::Exclude(reset.clone())))
-                .collect::<BTreeMap<_, _>>(),
+            schema: schema.clone(),
+            reset: ResetFields::new(),
+            versions: vec![Version {
+                api_version: gvk.api_version(),
+                gvk: gvk.clone(),
+                schema,
+                conversion: None,
+            }],
             gvk,
         })
     }
@@ -64,29 +107,97 @@ impl Served {
     }
 }
 
-/// Walks the versions of a kind: those that are stored as the same objects.
-fn versions(kind: &'static Kind) -> impl Iterator<Item = &'static Kind> {
+/// A kind as each of its endpoints serves it. Each is described when it is first
+/// written through, and only then.
+#[derive(Default)]
+pub struct Endpoints {
+    main: OnceLock<Option<Served>>,
+    status: OnceLock<Option<Served>>,
+    finalize: OnceLock<Option<Served>>,
+    other: OnceLock<Option<Served>>,
+}
+
+impl Endpoints {
+    /// Returns a kind, which has to be the same one always, as an endpoint serves
+    /// it; `None` for one that the table does not have.
+    pub fn get(&self, kind: &Kind, endpoint: Endpoint) -> Option<&Served> {
+        let slot = match endpoint {
+            Endpoint::Main => &self.main,
+            Endpoint::Status => &self.status,
+            Endpoint::Finalize => &self.finalize,
+            Endpoint::Other => &self.other,
+        };
+        slot.get_or_init(|| Served::new(kind, endpoint)).as_ref()
+    }
+}
+
+impl std::fmt::Debug for Endpoints {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Endpoints")
+    }
+}
+
+/// Walks the versions of a built-in kind: those that are stored as the same
+/// objects.
+pub(crate) fn versions(kind: &Kind) -> impl Iterator<Item = &'static Kind> {
+    let (name, prefix) = (kind.kind, kind.storage_prefix);
     kinds::all()
         .iter()
         .copied()
-        .filter(move |other| other.kind == kind.kind && other.storage_prefix == kind.storage_prefix)
+        .filter(move |other| other.kind == name && other.storage_prefix == prefix)
+}
+
+fn builtin_versions(kind: &Kind) -> Vec<Version> {
+    let version = |kind: &Kind| {
+        Some(Version {
+            api_version: kind.api_version(),
+            gvk: kind.gvk(),
+            schema: Arc::new(builtin::schema(kind.def()?)),
+            conversion: kind.conversion,
+        })
+    };
+    versions(kind).filter_map(version).collect()
+}
+
+/// Lists the versions of a custom resource, which differ in name and schema.
+fn custom_versions(kind: &Kind) -> Vec<Version> {
+    let strategy = kind.strategy();
+    let version = |api_version: String| {
+        let (_, version) = api_version.split_once('/')?;
+        Some(Version {
+            gvk: GroupVersionKind::new(kind.group, version, kind.kind),
+            schema: Arc::new(strategy.ownership(&api_version)?),
+            conversion: None,
+            api_version,
+        })
+    };
+    strategy
+        .versions()
+        .into_iter()
+        .filter_map(version)
+        .collect()
 }
 
 impl Converter for Served {
     fn convert(&self, object: &Typed, version: &str) -> Result<Typed, ConvertError> {
-        let find = |version: &str| versions(self.kind).find(|kind| kind.api_version() == version);
+        let find = |version: &str| {
+            let found = self.versions.iter().find(|v| v.api_version == version);
+            found.ok_or(ConvertError::UnknownVersion)
+        };
         let (from, _) = meta::value::type_meta(object.value());
-        let to = find(version).ok_or(ConvertError::UnknownVersion)?;
-        let from = find(from).ok_or(ConvertError::UnknownVersion)?;
+        let (from, to) = (find(from)?, find(version)?);
         if std::ptr::eq(from, to) {
             return Ok(object.clone());
         }
-        let def = to.def().ok_or(ConvertError::UnknownVersion)?;
         let mut value = object.value().as_ref().clone();
-        from.to_storage(&mut value);
-        to.from_storage(&mut value);
-        meta::value::set_type_meta(&mut value, &to.gvk());
-        Typed::new(&Arc::new(builtin::schema(def)), value, Duplicates::Allowed)
+        if let Some(conversion) = from.conversion {
+            (conversion.to_storage)(&mut value);
+        }
+        if let Some(conversion) = to.conversion {
+            (conversion.from_storage)(&mut value);
+        }
+        meta::value::set_type_meta(&mut value, &to.gvk);
+        Typed::new(&to.schema, value, Duplicates::Allowed)
             .map_err(|problems| ConvertError::Failed(problems.to_string()))
     }
 }
@@ -104,7 +215,7 @@ mod tests {
 
     #[test]
     fn every_kind_can_be_merged() {
-        for kind in kinds::all() {
+        for kind in kinds::all().iter().copied() {
             let served = Served::new(kind, Endpoint::Main).unwrap();
             let config = json!({"apiVersion": kind.api_version(), "kind": kind.kind,
                 "metadata": {"name": "a", "labels": {"x": "y"}}});
@@ -113,6 +224,25 @@ mod tests {
             let sets: Vec<_> = managed.0.values().map(|o| o.set.to_string()).collect();
             assert_eq!(sets, [".metadata.labels.x"], "{}", kind.kind);
         }
+    }
+
+    #[test]
+    fn an_endpoint_is_described_once() {
+        let kind = kinds::find_kind("v1", "Pod").unwrap();
+        let endpoints = Endpoints::default();
+        let all = [
+            Endpoint::Main,
+            Endpoint::Status,
+            Endpoint::Finalize,
+            Endpoint::Other,
+        ];
+        let get = |endpoint| std::ptr::from_ref(endpoints.get(kind, endpoint).unwrap());
+        let first: Vec<_> = all.into_iter().map(get).collect();
+        let again: Vec<_> = all.into_iter().map(get).collect();
+        assert_eq!(first, again);
+        let scale = GroupVersionKind::new("autoscaling", "v1", "Scale");
+        assert!(Served::exchanged("io.k8s.api.autoscaling.v1.Scale", scale.clone()).is_some());
+        assert!(Served::exchanged("none", scale).is_none());
     }
 
     #[test]
@@ -135,6 +265,52 @@ mod tests {
             let sets: Vec<_> = managed.0.values().map(|o| o.set.to_string()).collect();
             assert_eq!(sets, [owned]);
         }
+    }
+
+    #[test]
+    fn a_custom_resource_is_owned_in_any_of_its_versions() {
+        let schema = |extra: &str| {
+            json!({"openAPIV3Schema": {"type": "object", "properties": {"spec": {"type": "object",
+                "properties": {"tags": {"type": "array", "x-kubernetes-list-type": "set",
+                    "items": {"type": "string"}}, extra: {"type": "string"}}},
+                "status": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}}}})
+        };
+        let version = |name: &str, storage: bool| {
+            json!({"name": name, "served": true, "storage": storage, "schema": schema(name),
+                "subresources": {"status": {}}})
+        };
+        let definition = json!({"spec": {"group": "example.com", "scope": "Namespaced",
+                "versions": [version("v1", true), version("v2", false)]},
+            "status": {"acceptedNames": {"plural": "things", "singular": "thing", "kind": "Thing",
+                "listKind": "ThingList"}}});
+        let resource = crate::crd::CustomResource::of(&definition).unwrap();
+        let served =
+            |index: usize, endpoint| Served::new(&resource.kinds[index], endpoint).unwrap();
+        assert_eq!(resource.kinds[0].version, "v2");
+        let (two, one) = (served(0, Endpoint::Main), served(1, Endpoint::Main));
+        let config = json!({"apiVersion": "example.com/v1", "kind": "Thing",
+            "metadata": {"name": "x"}, "spec": {"tags": ["a"]}, "status": {"y": 1}});
+        let first = apply(None, &config, &one.writer("one", "", at(1)), false).unwrap();
+        let mut live = first.object;
+        meta::value::set_metadata(&mut live, "uid", "u");
+        live["apiVersion"] = json!("example.com/v2");
+        let config = json!({"apiVersion": "example.com/v2", "kind": "Thing",
+            "metadata": {"name": "x"}, "spec": {"tags": ["b"]}});
+        let both = apply(Some(&live), &config, &two.writer("two", "", at(2)), false).unwrap();
+        assert_eq!(both.object["spec"]["tags"], json!(["a", "b"]));
+        let managed = entries::Managed::of(&both.object).unwrap();
+        let owned: Vec<_> = managed
+            .0
+            .iter()
+            .map(|(id, owned)| format!("{} {} {}", id.manager, owned.api_version, owned.set))
+            .collect();
+        assert_eq!(
+            owned,
+            [
+                "one example.com/v1 .spec.tags[=\"a\"]",
+                "two example.com/v2 .spec.tags[=\"b\"]"
+            ]
+        );
     }
 
     #[test]

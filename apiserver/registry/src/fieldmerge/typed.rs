@@ -20,6 +20,7 @@ use serde_json::Value;
 
 pub use compare::Comparison;
 pub use reconcile::reconcile;
+pub(super) use reconcile::reconcile_in_place;
 
 use super::error::Problems;
 use super::schema::Schema;
@@ -54,6 +55,15 @@ impl Typed {
             schema: Arc::clone(schema),
             value,
         })
+    }
+
+    /// Takes a value that was checked when it was stored, against this schema or an
+    /// older one: to be compared, which takes whatever there is.
+    pub(super) fn stored(schema: &Arc<Schema>, value: impl Into<Arc<Value>>) -> Self {
+        Self {
+            schema: Arc::clone(schema),
+            value: value.into(),
+        }
     }
 
     /// Returns the value.

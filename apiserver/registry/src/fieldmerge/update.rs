@@ -20,7 +20,7 @@ pub enum ConvertError {
 }
 
 /// Turns objects into other versions of their kind.
-pub trait Converter {
+pub trait Converter: Send + Sync {
     /// Returns the object in a version, typed by that version's schema. An
     /// object that is in the version already comes back as it is.
     fn convert(&self, object: &Typed, version: &str) -> Result<Typed, ConvertError>;
@@ -104,10 +104,8 @@ impl Updater<'_> {
         let mut out = Managed::default();
         for (id, owned) in &managed.0 {
             if let Some(typed) = self.convert(live, &owned.api_version)? {
-                let owned = Owned {
-                    set: typed::reconcile(typed.schema(), &owned.set),
-                    ..owned.clone()
-                };
+                let mut owned = owned.clone();
+                typed::reconcile_in_place(typed.schema(), &mut owned.set);
                 out.0.insert(id.clone(), owned);
             }
         }
@@ -128,9 +126,9 @@ impl Updater<'_> {
         let mut by_version = BTreeMap::from([(version.to_owned(), own.clone())]);
         let mut conflicts = Vec::new();
         let mut left = Managed::default();
-        for (id, owned) in &managed.0 {
-            if Some(id) == writer {
-                left.0.insert(id.clone(), owned.clone());
+        for (id, mut owned) in std::mem::take(&mut managed.0) {
+            if Some(&id) == writer {
+                left.0.insert(id, owned);
                 continue;
             }
             if !by_version.contains_key(&owned.api_version) {
@@ -145,19 +143,20 @@ impl Updater<'_> {
             let Some(changes) = by_version.get(&owned.api_version) else {
                 continue;
             };
-            let changed = changes.modified.clone().union(&changes.added);
-            let conflict = owned.set.intersection(&changed);
+            let modified = owned.set.intersection(&changes.modified);
+            let conflict = modified.union(&owned.set.intersection(&changes.added));
             conflicts.extend(conflict.paths().into_iter().map(|path| Conflict {
                 manager: id.clone(),
                 path,
             }));
-            let set = owned.set.difference(&conflict).difference(&changes.removed);
-            if !set.is_empty() {
-                let owned = Owned {
-                    set,
-                    ..owned.clone()
-                };
-                left.0.insert(id.clone(), owned);
+            // Most own nothing of what changed, and nothing of theirs is copied.
+            for lost in [&conflict, &changes.removed] {
+                if !owned.set.intersection(lost).is_empty() {
+                    owned.set = owned.set.difference(lost);
+                }
+            }
+            if !owned.set.is_empty() {
+                left.0.insert(id, owned);
             }
         }
         if !force && !conflicts.is_empty() {

@@ -5,9 +5,10 @@ use std::collections::BTreeSet;
 use jiff::Timestamp;
 use meta::FieldError;
 use meta::value::str_at;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::kind::{Column, Endpoint, Kind, STATUS_VERBS, Strategy, Subresource, copy_field};
+use crate::podspec::fill;
 use crate::print;
 use crate::validate::{Errors, items, one_of};
 
@@ -48,6 +49,25 @@ pub(crate) static KIND: Kind = Kind {
 struct Node;
 
 impl Strategy for Node {
+    fn default(&self, object: &mut Value) {
+        // What nobody keeps back can be given to pods.
+        if let Some(Value::Object(status)) = object.get_mut("status")
+            && let Some(capacity) = status.get("capacity").cloned()
+        {
+            fill(status, "allocatable", capacity);
+        }
+        // The first of the ranges is also a field of its own.
+        if let Some(Value::Object(spec)) = object.get_mut("spec") {
+            let first = spec.get("podCIDRs").and_then(|list| list.get(0)).cloned();
+            let one = spec.get("podCIDR").filter(|one| **one != json!(""));
+            match (one.cloned(), first) {
+                (Some(one), None) => drop(spec.insert("podCIDRs".to_owned(), json!([one]))),
+                (None, Some(first)) => drop(spec.insert("podCIDR".to_owned(), first)),
+                _ => {}
+            }
+        }
+    }
+
     fn prepare_for_update(&self, endpoint: Endpoint, new: &mut Value, old: &Value) {
         match endpoint {
             Endpoint::Main => copy_field(new, old, "status"),

@@ -4,6 +4,7 @@ mod print;
 mod update;
 
 use jiff::Timestamp;
+use meta::FieldError;
 use meta::value::{at, int_at, object_mut, str_at};
 use serde_json::{Value, json};
 
@@ -23,6 +24,13 @@ pub(crate) static KIND: Kind = Kind {
     categories: &["all"],
     subresources: &[
         Subresource {
+            name: "attach",
+            group: "",
+            version: "v1",
+            kind: "PodAttachOptions",
+            verbs: &["create", "get"],
+        },
+        Subresource {
             name: "binding",
             group: "",
             version: "v1",
@@ -30,11 +38,46 @@ pub(crate) static KIND: Kind = Kind {
             verbs: &["create"],
         },
         Subresource {
+            name: "ephemeralcontainers",
+            group: "",
+            version: "v1",
+            kind: "Pod",
+            verbs: STATUS_VERBS,
+        },
+        Subresource {
+            name: "eviction",
+            group: "policy",
+            version: "v1",
+            kind: "Eviction",
+            verbs: &["create"],
+        },
+        Subresource {
+            name: "exec",
+            group: "",
+            version: "v1",
+            kind: "PodExecOptions",
+            verbs: &["create", "get"],
+        },
+        Subresource {
             name: "log",
             group: "",
             version: "v1",
             kind: "Pod",
             verbs: &["get"],
+        },
+        Subresource {
+            name: "portforward",
+            group: "",
+            version: "v1",
+            kind: "PodPortForwardOptions",
+            verbs: &["create", "get"],
+        },
+        Subresource {
+            name: "resize",
+            group: "",
+            version: "v1",
+            kind: "Pod",
+            verbs: STATUS_VERBS,
         },
         Subresource {
             name: "status",
@@ -138,6 +181,13 @@ impl Strategy for Pod {
 
     fn validate(&self, object: &Value, errors: &mut Errors) {
         podspec::validate::spec(at(object, "spec").unwrap_or(&Value::Null), "spec", errors);
+    }
+
+    fn validate_create(&self, object: &Value, errors: &mut Errors) {
+        if crate::print::count(object, "spec.ephemeralContainers") > 0 {
+            let words = "cannot be set on create";
+            errors.push(FieldError::forbidden("spec.ephemeralContainers", words));
+        }
     }
 
     fn validate_update(&self, endpoint: Endpoint, new: &Value, old: &Value, errors: &mut Errors) {

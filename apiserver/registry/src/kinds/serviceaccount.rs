@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 use serde_json::Value;
 
-use crate::kind::{Column, Kind, Strategy};
+use crate::kind::{Column, Kind, Strategy, Subresource};
 use crate::print;
 
 /// Describes the kind.
@@ -13,6 +13,13 @@ pub(crate) static KIND: Kind = Kind {
     plural: "serviceaccounts",
     singular: "serviceaccount",
     short_names: &["sa"],
+    subresources: &[Subresource {
+        name: "token",
+        group: "authentication.k8s.io",
+        version: "v1",
+        kind: "TokenRequest",
+        verbs: &["create"],
+    }],
     storage_prefix: "serviceaccounts",
     definition: "io.k8s.api.core.v1.ServiceAccount",
     returns_deleted: true,

@@ -8,6 +8,10 @@ use serde_json::{Value, json};
 use super::*;
 use crate::table::table;
 
+mod devices;
+mod groups;
+mod policies;
+
 fn now() -> Timestamp {
     "2026-01-02T00:00:00Z".parse().unwrap()
 }
@@ -34,7 +38,7 @@ fn descriptors_are_sound() {
             "{kind:?} is not in build/roots.rs"
         );
         assert!(
-            seen.insert((kind.group, kind.plural)),
+            seen.insert((kind.group, kind.version, kind.plural)),
             "{kind:?} stands twice"
         );
         assert_eq!(kind.list_kind, format!("{}List", kind.kind));
@@ -75,6 +79,13 @@ fn keys_are_laid_out_as_kubernetes_lays_them() {
         ("replicasets", Some("a"), "/registry/replicasets/a/x"),
         ("leases", Some("a"), "/registry/leases/a/x"),
         ("events", Some("a"), "/registry/events/a/x"),
+        ("endpoints", Some("a"), "/registry/services/endpoints/a/x"),
+        (
+            "replicationcontrollers",
+            Some("a"),
+            "/registry/controllers/a/x",
+        ),
+        ("persistentvolumes", None, "/registry/persistentvolumes/x"),
     ] {
         assert_eq!(named(plural).key(namespace, "x"), key);
     }
@@ -294,6 +305,205 @@ fn rows_of_other_kinds() {
 }
 
 #[test]
+#[allow(clippy::too_many_lines, reason = "a table of cases")]
+fn rows_of_workloads() {
+    let template = json!({"spec": {"containers": [{"name": "c", "image": "i:1"}],
+        "nodeSelector": {"disk": "fast"}}});
+    let selector = json!({"matchLabels": {"a": "b"}});
+    let start = "2026-01-01T23:00:00Z";
+    for (plural, object, cells) in [
+        (
+            "replicationcontrollers",
+            json!({"spec": {"replicas": 3, "selector": {"a": "b"}, "template": template},
+                "status": {"replicas": 2, "readyReplicas": 1}}),
+            vec!["x", "3", "2", "1", "24h", "c", "i:1", "a=b"],
+        ),
+        (
+            "statefulsets",
+            json!({"spec": {"replicas": 3, "template": template}, "status": {"readyReplicas": 1}}),
+            vec!["x", "1/3", "24h", "c", "i:1"],
+        ),
+        (
+            "daemonsets",
+            json!({"spec": {"selector": selector, "template": template},
+                "status": {"desiredNumberScheduled": 5, "currentNumberScheduled": 4, "numberReady": 3,
+                    "updatedNumberScheduled": 2, "numberAvailable": 1}}),
+            vec![
+                "x",
+                "5",
+                "4",
+                "3",
+                "2",
+                "1",
+                "disk=fast",
+                "24h",
+                "c",
+                "i:1",
+                "a=b",
+            ],
+        ),
+        (
+            "controllerrevisions",
+            json!({"revision": 3, "metadata": {"ownerReferences": [{"apiVersion": "apps/v1",
+                "kind": "StatefulSet", "name": "db", "controller": true}]}}),
+            vec!["x", "statefulset.apps/db", "3", "24h"],
+        ),
+        (
+            "jobs",
+            json!({"spec": {"completions": 3, "selector": selector, "template": template},
+                "status": {"succeeded": 1, "startTime": start}}),
+            vec!["x", "Running", "1/3", "60m", "24h", "c", "i:1", "a=b"],
+        ),
+        (
+            "jobs",
+            json!({"spec": {"parallelism": 2, "template": template},
+                "status": {"succeeded": 1, "startTime": start, "completionTime": "2026-01-01T23:00:30Z",
+                    "conditions": [{"type": "Complete", "status": "True"}]}}),
+            vec![
+                "x", "Complete", "1/1 of 2", "30s", "24h", "c", "i:1", "<none>",
+            ],
+        ),
+        (
+            "cronjobs",
+            json!({"spec": {"schedule": "@daily", "suspend": false,
+                    "jobTemplate": {"spec": {"template": template}}},
+                "status": {"active": [{}], "lastScheduleTime": start}}),
+            vec![
+                "x", "@daily", "<none>", "False", "1", "60m", "24h", "c", "i:1", "<none>",
+            ],
+        ),
+        (
+            "podtemplates",
+            json!({"template": {"metadata": {"labels": {"a": "b"}}, "spec": template["spec"]}}),
+            vec!["x", "c", "i:1", "a=b"],
+        ),
+        (
+            "poddisruptionbudgets",
+            json!({"spec": {"minAvailable": 2}, "status": {"disruptionsAllowed": 1}}),
+            vec!["x", "2", "N/A", "1", "24h"],
+        ),
+        (
+            "horizontalpodautoscalers",
+            json!({"apiVersion": "autoscaling/v2", "spec": {"minReplicas": 1, "maxReplicas": 9,
+                "scaleTargetRef": {"kind": "Deployment", "name": "web"}, "metrics": [
+                    {"type": "Resource", "resource": {"name": "cpu", "target": {"averageUtilization": 80}}},
+                    {"type": "Pods", "pods": {"target": {"averageValue": "1k"}}},
+                    {"type": "External", "external": {"target": {"value": "5"}}}]},
+                "status": {"currentReplicas": 2, "currentMetrics": [
+                    {"type": "Resource", "resource": {"name": "cpu", "current": {"averageUtilization": 40}}}]}}),
+            vec![
+                "x",
+                "Deployment/web",
+                "cpu: 40%/80%, <unknown>/1k + 1 more...",
+                "1",
+                "9",
+                "2",
+                "24h",
+            ],
+        ),
+    ] {
+        assert_row(plural, object, &cells);
+    }
+}
+
+#[test]
+fn rows_of_what_is_counted_and_stored() {
+    for (plural, object, cells) in [
+        (
+            "endpoints",
+            json!({"subsets": [{"addresses": [{"ip": "10.0.0.1"}, {"ip": "fd00::1"}],
+                "ports": [{"port": 80}, {"port": 81}]}]}),
+            vec![
+                "x",
+                "10.0.0.1:80,[fd00::1]:80,10.0.0.1:81 + 1 more...",
+                "24h",
+            ],
+        ),
+        ("endpoints", json!({}), vec!["x", "<none>", "24h"]),
+        (
+            "endpointslices",
+            json!({"addressType": "IPv4", "ports": [{"port": 80}, {"name": "b"}],
+                "endpoints": [{"addresses": ["10.0.0.1"]}]}),
+            vec!["x", "IPv4", "80,b", "10.0.0.1", "24h"],
+        ),
+        (
+            "endpointslices",
+            json!({"addressType": "IPv4"}),
+            vec!["x", "IPv4", "<unset>", "<unset>", "24h"],
+        ),
+        ("limitranges", json!({}), vec!["x", "2026-01-01T00:00:00Z"]),
+        (
+            "resourcequotas",
+            json!({"status": {"hard": {"pods": "10", "limits.cpu": "4", "requests.cpu": "2"},
+                "used": {"pods": "3", "limits.cpu": "500m"}}}),
+            vec![
+                "x",
+                "pods: 3/10, requests.cpu: 0/2",
+                "limits.cpu: 500m/4",
+                "24h",
+            ],
+        ),
+        (
+            "persistentvolumes",
+            json!({"spec": {"capacity": {"storage": "10Gi"}, "accessModes": ["ReadWriteMany", "ReadWriteOnce"],
+                "persistentVolumeReclaimPolicy": "Retain", "storageClassName": "fast", "volumeMode": "Block",
+                "claimRef": {"namespace": "a", "name": "b"}}, "status": {"phase": "Bound"}}),
+            vec![
+                "x", "10Gi", "RWO,RWX", "Retain", "Bound", "a/b", "fast", "<unset>", "", "24h",
+                "Block",
+            ],
+        ),
+        (
+            "persistentvolumeclaims",
+            json!({"spec": {"volumeName": "pv"}, "status": {"phase": "Bound",
+                "capacity": {"storage": "10Gi"}, "accessModes": ["ReadWriteOncePod"]}}),
+            vec![
+                "x", "Bound", "pv", "10Gi", "RWOP", "", "<unset>", "24h", "<unset>",
+            ],
+        ),
+        (
+            "componentstatuses",
+            json!({"conditions": [{"type": "Healthy", "status": "True", "message": "ok"}]}),
+            vec!["x", "Healthy", "ok", ""],
+        ),
+    ] {
+        assert_row(plural, object, &cells);
+    }
+}
+
+fn assert_row(plural: &str, mut object: Value, cells: &[&str]) {
+    meta::value::set_metadata(&mut object, "name", "x");
+    meta::value::set_metadata(&mut object, "creationTimestamp", "2026-01-01T00:00:00Z");
+    assert_eq!(row(named(plural), object), cells, "{plural}");
+}
+
+#[test]
+fn groups_and_versions_have_their_order() {
+    let mut groups = vec!["policy", "", "example.com", "batch", "apps", "autoscaling"];
+    groups.sort_by_key(|group| group_rank(group));
+    assert_eq!(
+        groups,
+        ["", "apps", "autoscaling", "batch", "policy", "example.com"]
+    );
+}
+
+#[test]
+fn jobs_say_what_becomes_of_their_pods() {
+    use crate::kind::Propagation;
+    use crate::rest::DeleteOptions;
+    let warnings = |propagation| {
+        let options = DeleteOptions {
+            propagation,
+            ..DeleteOptions::default()
+        };
+        named("jobs").strategy().delete_warnings(&options)
+    };
+    assert_eq!(warnings(None).len(), 1);
+    assert!(warnings(Some(Propagation::Background)).is_empty());
+    assert_eq!(named("jobs").propagation, Propagation::Orphan);
+}
+
+#[test]
 fn events_convert_both_ways() {
     let new = find("events.k8s.io", "v1", "events").unwrap();
     let original = json!({"apiVersion": "events.k8s.io/v1", "kind": "Event", "metadata": {"name": "e"},
@@ -330,7 +540,7 @@ fn selectable_fields() {
 
 #[test]
 fn deletion_grace_of_pods() {
-    let strategy = named("pods").strategy;
+    let strategy = named("pods").strategy();
     let mut object = json!({"spec": {"nodeName": "n", "terminationGracePeriodSeconds": 30}, "status": {"phase": "Running"}});
     assert_eq!(strategy.grace_period(&object, None), Some(30));
     assert_eq!(strategy.grace_period(&object, Some(5)), Some(5));
@@ -342,7 +552,9 @@ fn deletion_grace_of_pods() {
     object["spec"]["nodeName"] = json!("");
     assert_eq!(strategy.grace_period(&object, Some(60)), Some(0));
     assert_eq!(
-        named("configmaps").strategy.grace_period(&object, Some(60)),
+        named("configmaps")
+            .strategy()
+            .grace_period(&object, Some(60)),
         None
     );
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use serde_json::{Map, Value, json};
 
-use crate::kind::Kind;
+use crate::kind::{Kind, KindRef};
 use crate::table::{Definition, Descriptions, Field, Type, table};
 
 /// The group, version and kind extension.
@@ -16,8 +16,8 @@ pub(super) const META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.";
 const META_KINDS: [&str; 3] = ["DeleteOptions", "Status", "WatchEvent"];
 
 /// Which version of OpenAPI a schema is for.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Version {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Version {
     /// Swagger 2.0.
     V2,
     /// OpenAPI 3.0.
@@ -26,8 +26,9 @@ pub(super) enum Version {
 
 impl Version {
     /// Returns a reference to a definition.
-    pub(super) fn reference(self, name: &str) -> Value {
+    pub fn reference(self, name: &str) -> Value {
         match self {
+            _ if name.is_empty() => json!({"type": "string"}),
             Self::V2 => json!({"$ref": format!("#/definitions/{name}")}),
             Self::V3 => json!({"$ref": format!("#/components/schemas/{name}")}),
         }
@@ -45,13 +46,24 @@ pub(super) fn all(
     version: Version,
     texts: &Descriptions,
     roots: &[String],
-    kinds: &[&'static Kind],
+    kinds: &[KindRef],
 ) -> Map<String, Value> {
     let mut made = Map::new();
     let mut pending: BTreeSet<String> = roots.iter().cloned().collect();
     for kind in kinds {
         made.insert(list_name(kind), list(version, kind));
-        pending.insert(kind.definition.to_owned());
+        match kind.strategy().openapi(version) {
+            Some(mut schema) => {
+                let gvk =
+                    json!([{"group": kind.group, "version": kind.version, "kind": kind.kind}]);
+                crate::kind::put(&mut schema, GVK, Some(gvk));
+                made.insert(kind.definition.to_owned(), schema);
+                pending.insert(format!("{META}ObjectMeta"));
+            }
+            None => {
+                pending.insert(kind.definition.to_owned());
+            }
+        }
         pending.insert(format!("{META}ListMeta"));
     }
     while let Some(name) = pending.pop_first() {

@@ -104,6 +104,50 @@ const LIST: &[Parameter] = &[
     ),
 ];
 
+const COMMAND: Parameter = query(
+    "command",
+    "string",
+    "The command and its arguments, in order.",
+);
+const STREAMS: &[Parameter] = &[
+    query(
+        "container",
+        "string",
+        "The container; may be left out if there is only one.",
+    ),
+    query(
+        "stderr",
+        "boolean",
+        "Whether errors are heard. Defaults to true.",
+    ),
+    query(
+        "stdin",
+        "boolean",
+        "Whether input is sent. Defaults to false.",
+    ),
+    query(
+        "stdout",
+        "boolean",
+        "Whether output is heard. Defaults to true.",
+    ),
+    query(
+        "tty",
+        "boolean",
+        "Whether there is a terminal. Defaults to false.",
+    ),
+];
+const PORT_FORWARD: &[Parameter] = &[query(
+    "ports",
+    "integer",
+    "The ports to forward, where no stream names them.",
+)];
+/// The kinds of options of connections.
+const CONNECTIONS: [&str; 3] = [
+    "PodAttachOptions",
+    "PodExecOptions",
+    "PodPortForwardOptions",
+];
+
 const DELETE: &[Parameter] = &[
     DRY_RUN,
     query(
@@ -127,18 +171,39 @@ const WRITE: &[Parameter] = &[DRY_RUN, FIELD_MANAGER, FIELD_VALIDATION];
 const PATCH: &[Parameter] = &[DRY_RUN, FIELD_MANAGER, FIELD_VALIDATION, FORCE];
 
 /// The media types of a patch.
-pub(super) const PATCH_TYPES: [&str; 3] = [
+pub(super) const PATCH_TYPES: [&str; 4] = [
     "application/json-patch+json",
     "application/merge-patch+json",
     "application/strategic-merge-patch+json",
+    "application/apply-patch+yaml",
 ];
+/// Returns the media types that a patch of a kind may have: the lists of a
+/// custom one have no keys to merge by.
+fn patch_types(kind: &Kind) -> &'static [&'static str] {
+    const CUSTOM: [&str; 2] = [
+        "application/json-patch+json",
+        "application/merge-patch+json",
+    ];
+    if kind.is_custom() {
+        &CUSTOM
+    } else {
+        &PATCH_TYPES
+    }
+}
+
 /// The media types of an object that is answered.
-pub(super) const OBJECT_TYPES: [&str; 2] = ["application/json", "application/yaml"];
-/// The media types of a list, which may be a watch.
-pub(super) const LIST_TYPES: [&str; 3] = [
+pub(super) const OBJECT_TYPES: [&str; 3] = [
     "application/json",
     "application/yaml",
+    "application/vnd.kubernetes.protobuf",
+];
+/// The media types of a list, which may be a watch.
+pub(super) const LIST_TYPES: [&str; 5] = [
+    "application/json",
+    "application/yaml",
+    "application/vnd.kubernetes.protobuf",
     "application/json;stream=watch",
+    "application/vnd.kubernetes.protobuf;stream=watch",
 ];
 
 /// An operation.
@@ -154,10 +219,12 @@ pub(super) struct Operation {
     pub gvk: (&'static str, &'static str, &'static str),
     /// The definition of the body.
     pub body: Option<String>,
-    /// The codes of success and the definition they answer.
+    /// The codes of success and the definition they answer; none is plain text.
     pub codes: &'static [u16],
     pub answer: String,
     pub parameters: Vec<Parameter>,
+    /// The media types of the body of a patch.
+    pub patch_types: &'static [&'static str],
 }
 
 /// A path and its operations.
@@ -169,7 +236,7 @@ pub(super) struct Path {
 }
 
 /// Returns the paths of a kind.
-pub(super) fn of(kind: &'static Kind) -> Vec<Path> {
+pub(super) fn of(kind: &Kind) -> Vec<Path> {
     let maker = Maker {
         kind,
         base: kind.gv().api_path(),
@@ -182,12 +249,12 @@ pub(super) fn of(kind: &'static Kind) -> Vec<Path> {
     paths
 }
 
-struct Maker {
-    kind: &'static Kind,
+struct Maker<'k> {
+    kind: &'k Kind,
     base: String,
 }
 
-impl Maker {
+impl Maker<'_> {
     fn collection_path(&self) -> String {
         let scope = if self.kind.namespaced {
             "/namespaces/{namespace}"
@@ -257,6 +324,7 @@ impl Maker {
             codes: &[200],
             answer: self.kind.definition.to_owned(),
             parameters: Vec::new(),
+            patch_types: patch_types(self.kind),
         }
     }
 
@@ -356,6 +424,34 @@ impl Maker {
         }
     }
 
+    /// The operations of a connection that is handed through: nothing is read or
+    /// written, and the options stand in the query.
+    fn connect(&self, sub: &Subresource, suffix: &str) -> Vec<Operation> {
+        let (group, version) = self.group_words();
+        let operation = |method: &'static str, word: &str| Operation {
+            gvk: (sub.group, sub.version, sub.kind),
+            description: format!(
+                "connect {word} requests to {} of {}",
+                sub.name, self.kind.kind
+            ),
+            answer: String::new(),
+            parameters: match sub.name {
+                "portforward" => PORT_FORWARD.to_vec(),
+                "exec" => [&[COMMAND], STREAMS].concat(),
+                _ => STREAMS.to_vec(),
+            },
+            ..self.operation(
+                method,
+                "connect",
+                format!(
+                    "connect{group}{version}{word}Namespaced{}{suffix}",
+                    self.kind.kind
+                ),
+            )
+        };
+        vec![operation("get", "Get"), operation("post", "Post")]
+    }
+
     fn subresource(&self, sub: &Subresource) -> Path {
         let mut chars = sub.name.chars();
         let suffix: String = chars
@@ -367,6 +463,8 @@ impl Maker {
         let definition = match sub.kind {
             "Scale" => "io.k8s.api.autoscaling.v1.Scale",
             "Binding" => "io.k8s.api.core.v1.Binding",
+            "TokenRequest" => "io.k8s.api.authentication.v1.TokenRequest",
+            "Eviction" => "io.k8s.api.policy.v1.Eviction",
             _ => self.kind.definition,
         };
         let adapt = |operation: Operation| Operation {
@@ -382,7 +480,11 @@ impl Maker {
             ..operation
         };
         let mut operations = Vec::new();
-        for verb in sub.verbs {
+        if CONNECTIONS.contains(&sub.kind) {
+            operations = self.connect(sub, &suffix);
+        }
+        let connects = !operations.is_empty();
+        for verb in sub.verbs.iter().filter(|_| !connects) {
             let operation = match *verb {
                 "get" => self.operation("get", "get", self.id("read", &suffix)),
                 "update" => Operation {

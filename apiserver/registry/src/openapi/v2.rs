@@ -3,11 +3,12 @@
 use serde_json::{Map, Value, json};
 
 use super::definitions::{self, GVK, META, Version};
-use super::paths::{self, LIST_TYPES, OBJECT_TYPES, Operation, PATCH_TYPES, Parameter};
+use super::paths::{self, LIST_TYPES, OBJECT_TYPES, Operation, Parameter};
 use super::v3::words;
+use crate::kind::KindRef;
 
 /// Makes the document.
-pub(super) fn document() -> Value {
+pub(super) fn document(kinds: &[KindRef]) -> Value {
     let mut roots: Vec<String> = [
         "APIGroup",
         "APIGroupList",
@@ -21,10 +22,10 @@ pub(super) fn document() -> Value {
     .map(|name| format!("{META}{name}"))
     .to_vec();
     let mut paths = Map::new();
-    for path in crate::kinds::all().iter().flat_map(|k| paths::of(k)) {
+    for path in kinds.iter().flat_map(|k| paths::of(k)) {
         let mut item = Map::new();
         for operation in &path.operations {
-            roots.push(operation.answer.clone());
+            roots.extend(Some(operation.answer.clone()).filter(|a| !a.is_empty()));
             roots.extend(operation.body.clone());
             item.insert(operation.method.to_owned(), render(operation));
         }
@@ -37,7 +38,7 @@ pub(super) fn document() -> Value {
         "swagger": "2.0",
         "info": {"title": "Kubernetes", "version": "unversioned"},
         "paths": paths,
-        "definitions": definitions::all(Version::V2, &texts, &roots, crate::kinds::all()),
+        "definitions": definitions::all(Version::V2, &texts, &roots, kinds),
     })
 }
 
@@ -62,14 +63,14 @@ fn render(operation: &Operation) -> Value {
     }
     responses.insert("401".to_owned(), json!({"description": "Unauthorized"}));
     let consumes: &[&str] = if operation.action == "patch" {
-        &PATCH_TYPES
+        operation.patch_types
     } else {
         &["*/*"]
     };
-    let produces: &[&str] = if operation.action == "list" {
-        &LIST_TYPES
-    } else {
-        &OBJECT_TYPES
+    let produces: &[&str] = match operation.action {
+        "list" => &LIST_TYPES,
+        "connect" => &["*/*"],
+        _ => &OBJECT_TYPES,
     };
     json!({
         "description": operation.description,

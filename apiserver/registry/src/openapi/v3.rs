@@ -3,8 +3,8 @@
 use serde_json::{Map, Value, json};
 
 use super::definitions::{self, GVK, META, Version};
-use super::paths::{self, LIST_TYPES, OBJECT_TYPES, Operation, PATCH_TYPES, Parameter};
-use crate::kind::Kind;
+use super::paths::{self, LIST_TYPES, OBJECT_TYPES, Operation, Parameter};
+use crate::kind::KindRef;
 
 /// Makes the index.
 pub(super) fn index(documents: &[(String, String)]) -> Value {
@@ -17,12 +17,7 @@ pub(super) fn index(documents: &[(String, String)]) -> Value {
 }
 
 /// Makes the document of a group version.
-pub(super) fn document(group: &str, version: &str) -> Value {
-    let kinds: Vec<&'static Kind> = crate::kinds::all()
-        .iter()
-        .copied()
-        .filter(|k| k.group == group && k.version == version)
-        .collect();
+pub(super) fn document(group: &str, version: &str, kinds: &[KindRef]) -> Value {
     let mut roots: Vec<String> = [
         "APIResourceList",
         "DeleteOptions",
@@ -38,7 +33,7 @@ pub(super) fn document(group: &str, version: &str) -> Value {
     for path in kinds.iter().flat_map(|k| paths::of(k)) {
         let mut item = Map::new();
         for operation in &path.operations {
-            roots.push(operation.answer.clone());
+            roots.extend(Some(operation.answer.clone()).filter(|a| !a.is_empty()));
             roots.extend(operation.body.clone());
             item.insert(operation.method.to_owned(), render(operation));
         }
@@ -51,7 +46,7 @@ pub(super) fn document(group: &str, version: &str) -> Value {
         "openapi": "3.0.0",
         "info": {"title": "Kubernetes", "version": "unversioned"},
         "paths": paths,
-        "components": {"schemas": definitions::all(Version::V3, &texts, &roots, &kinds)},
+        "components": {"schemas": definitions::all(Version::V3, &texts, &roots, kinds)},
     })
 }
 
@@ -74,10 +69,10 @@ fn render(operation: &Operation) -> Value {
             .collect();
         Value::Object(media)
     };
-    let types: &[&str] = if operation.action == "list" {
-        &LIST_TYPES
-    } else {
-        &OBJECT_TYPES
+    let types: &[&str] = match operation.action {
+        "list" => &LIST_TYPES,
+        "connect" => &["*/*"],
+        _ => &OBJECT_TYPES,
     };
     let mut responses = Map::new();
     for code in operation.codes {
@@ -98,7 +93,7 @@ fn render(operation: &Operation) -> Value {
     });
     if let Some(body) = &operation.body {
         let types: &[&str] = if operation.action == "patch" {
-            &PATCH_TYPES
+            operation.patch_types
         } else {
             &["*/*"]
         };

@@ -12,7 +12,7 @@ use meta::{FieldError, names};
 use serde_json::Value;
 
 use crate::validate::{
-    Errors, items, not_negative, one_of, port, port_name_errors, port_or_name, unique,
+    Errors, items, natural, one_of, port, port_name_errors, port_or_name, unique,
 };
 
 const PROTOCOLS: [&str; 3] = ["SCTP", "TCP", "UDP"];
@@ -49,7 +49,7 @@ pub fn spec(spec: &Value, path: &str, errors: &mut Errors) {
         &["ClusterFirst", "ClusterFirstWithHostNet", "Default", "None"],
         errors,
     );
-    number(spec, path, "terminationGracePeriodSeconds", errors);
+    natural(spec, path, "terminationGracePeriodSeconds", errors);
     if let Some(seconds) = int_at(spec, "activeDeadlineSeconds")
         && !(1..=i64::from(i32::MAX)).contains(&seconds)
     {
@@ -102,15 +102,6 @@ pub fn template(template: Option<&Value>, path: &str, errors: &mut Errors) {
         &format!("{path}.spec"),
         errors,
     );
-}
-
-fn number(object: &Value, path: &str, field: &str, errors: &mut Errors) {
-    let mut found = Errors::new();
-    not_negative(object, field, &mut found);
-    errors.extend(found.into_iter().map(|mut e| {
-        e.field = format!("{path}.{}", e.field);
-        e
-    }));
 }
 
 fn names_unique(spec: &Value, path: &str, errors: &mut Errors) {
@@ -425,11 +416,12 @@ fn probe(probe: &Value, path: &str, hook: bool, errors: &mut Errors) {
         "successThreshold",
         "failureThreshold",
     ] {
-        number(probe, path, field, errors);
+        natural(probe, path, field, errors);
     }
 }
 
-fn toleration(toleration: &Value, path: &str, errors: &mut Errors) {
+/// Checks a toleration.
+pub fn toleration(toleration: &Value, path: &str, errors: &mut Errors) {
     let at = |field: &str| format!("{path}.{field}");
     let (key, operator) = (str_at(toleration, "key"), str_at(toleration, "operator"));
     if !key.is_empty() {

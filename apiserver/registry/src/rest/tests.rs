@@ -22,7 +22,8 @@ fn create(kind: &Kind, mut object: Value) -> Result<Value, Status> {
     let def = kind.def().unwrap();
     crate::schema::conform(def, &mut object)
         .map_err(|e| Status::bad_request(e.message(&kind.gvk())))?;
-    kind.strategy.default(&mut object);
+    kind.strategy().default(&mut object);
+    crate::admission::prioritise(kind, &mut object, None)?;
     crate::admission::admit_create(kind, &mut object)?;
     let facts = CreateFacts {
         namespace: Some("ns"),
@@ -36,7 +37,7 @@ fn create(kind: &Kind, mut object: Value) -> Result<Value, Status> {
 
 fn update(kind: &Kind, endpoint: Endpoint, old: &Value, mut new: Value) -> Result<Value, Status> {
     crate::schema::conform(kind.def().unwrap(), &mut new).unwrap();
-    kind.strategy.default(&mut new);
+    kind.strategy().default(&mut new);
     before_update(kind, endpoint, &mut new, old)?;
     Ok(new)
 }
@@ -431,6 +432,42 @@ fn deleting_step_by_step() {
 }
 
 #[test]
+fn a_grace_that_runs_is_settled() {
+    let pods = kind("pods");
+    let mut object = create(pods, pod()).unwrap();
+    object["spec"]["nodeName"] = json!("n");
+    let asked = |seconds| DeleteOptions {
+        grace_period_seconds: Some(seconds),
+        ..DeleteOptions::default()
+    };
+    assert_eq!(
+        begin_delete(pods, &mut object, &asked(10), now()),
+        DeleteStep::Update
+    );
+    let mut late = object.clone();
+    let later = now() + jiff::SignedDuration::from_secs(9);
+    assert_eq!(
+        begin_delete(pods, &mut late, &asked(5), later),
+        DeleteStep::Update
+    );
+    assert_eq!(
+        late["metadata"]["deletionTimestamp"], "2026-01-01T00:00:09Z",
+        "not into the past"
+    );
+    assert_eq!(late["metadata"]["deletionGracePeriodSeconds"], 1);
+    let orphan = DeleteOptions {
+        propagation: Some(Propagation::Orphan),
+        ..DeleteOptions::default()
+    };
+    assert_eq!(
+        begin_delete(pods, &mut object, &orphan, now()),
+        DeleteStep::Pending,
+        "finalizers are settled by the first deletion"
+    );
+    assert_eq!(object["metadata"].get("finalizers"), None);
+}
+
+#[test]
 fn propagation_becomes_finalizers() {
     let kind = kind("deployments");
     for (policy, finalizers, step) in [
@@ -512,7 +549,15 @@ fn delete_options() {
     assert_eq!(status.code, 409);
     assert_eq!(
         status.message,
-        "Operation cannot be fulfilled on pods \"a\": Precondition failed: UID in precondition: x, UID in object meta: u"
+        "Operation cannot be fulfilled on Pod \"a\": the UID in the precondition (x) does not match the UID in record (u). The object might have been deleted and then recreated"
+    );
+    let negative = read(json!({"gracePeriodSeconds": -5, "orphanDependents": false})).unwrap();
+    assert_eq!(negative.grace_period_seconds, Some(1));
+    assert!(negative.cascades && !options.cascades);
+    let status = read(json!({"dryRun": ["Some"], "propagationPolicy": "Sideways"})).unwrap_err();
+    assert_eq!(
+        status.message,
+        "DeleteOptions.meta.k8s.io \"\" is invalid: [propagationPolicy: Unsupported value: \"Sideways\": supported values: \"Foreground\", \"Background\", \"Orphan\", \"nil\", dryRun: Unsupported value: [\"Some\"]: supported values: \"All\"]"
     );
     assert_eq!(
         read(json!({"orphanDependents": true})).unwrap().propagation,

@@ -1,8 +1,6 @@
 //! Flags of kube-apiserver that change nothing here. Whoever starts one, envtest above
 //! all, passes them, and what they ask for is so, or is about something not there yet.
 
-use std::path::PathBuf;
-
 /// The flags; what each is given is not looked at, but for values that ask for what
 /// would be missed.
 #[derive(Clone, Debug, clap::Args)]
@@ -20,18 +18,6 @@ pub struct Accepted {
     /// There are no admission plugins yet.
     #[arg(long, value_delimiter = ',')]
     pub disable_admission_plugins: Vec<String>,
-    /// No tokens of service accounts are issued yet.
-    #[arg(long)]
-    pub service_account_issuer: Vec<String>,
-    /// No tokens of service accounts are believed yet.
-    #[arg(long)]
-    pub service_account_key_file: Vec<PathBuf>,
-    /// No tokens of service accounts are issued yet.
-    #[arg(long)]
-    pub service_account_signing_key_file: Option<PathBuf>,
-    /// No tokens of service accounts are issued yet.
-    #[arg(long, value_delimiter = ',')]
-    pub api_audiences: Vec<String>,
     /// All that is served is on, and nothing else can be.
     #[arg(long, value_delimiter = ',')]
     pub feature_gates: Vec<String>,

@@ -2,8 +2,12 @@
 
 use std::net::IpAddr;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject;
+use x509_parser::certification_request::X509CertificationRequest;
+use x509_parser::pem::Pem;
 use x509_parser::prelude::{FromDer, GeneralName, X509Certificate};
 
 /// The facts decisions are made on.
@@ -64,6 +68,24 @@ impl Facts {
     /// Returns the whole days until it ceases to be valid; negative afterwards.
     pub(crate) fn days_left(&self) -> i64 {
         (self.not_after - jiff::Timestamp::now().as_second()).div_euclid(24 * 3600)
+    }
+}
+
+/// Returns the organizations a certificate is asked for, given the request in
+/// base64 of PEM; none of what cannot be read, which validation refuses.
+pub(crate) fn requested_groups(request: &str) -> Vec<String> {
+    let pem = STANDARD.decode(request).unwrap_or_default();
+    let Some(Ok(pem)) = Pem::iter_from_buffer(&pem).next() else {
+        return Vec::new();
+    };
+    match X509CertificationRequest::from_der(&pem.contents) {
+        Ok((_, request)) => request
+            .certification_request_info
+            .subject
+            .iter_organization()
+            .map(|o| o.as_str().unwrap_or_default().to_owned())
+            .collect(),
+        Err(_) => Vec::new(),
     }
 }
 

@@ -1,4 +1,7 @@
-//! Bodies as Go clients write them, and hostile ones.
+//! Bodies as Go clients write them, and hostile ones; what is written, read back
+//! by this code and by another.
+
+mod both_ways;
 
 use serde_json::json;
 
@@ -74,6 +77,36 @@ fn reads_what_kubectl_sends() {
     assert_eq!(
         container,
         &json!({"name": "nginx", "image": "nginx", "command": ["sleep", "3600"], "resources": {}})
+    );
+    // Written again it says the same.
+    assert_eq!(decode(&encode(&value).unwrap(), "").unwrap(), value);
+}
+
+#[test]
+fn zeros_that_are_statements_are_kept() {
+    let rolling = [
+        field(1, &[number(1, 0), number(2, 0), field(3, b"")].concat()),
+        field(2, &[number(1, 1), number(2, 0), field(3, b"25%")].concat()),
+    ]
+    .concat();
+    let spec = [
+        number(1, 0),
+        field(
+            4,
+            &[field(1, b"RollingUpdate"), field(2, &rolling)].concat(),
+        ),
+        number(5, 0),
+        number(6, 0),
+    ]
+    .concat();
+    let raw = [field(1, &field(1, b"d")), field(2, &spec)].concat();
+    let value = decode(&envelope("apps/v1", "Deployment", &raw), "Deployment").unwrap();
+    assert_eq!(
+        value["spec"],
+        json!({"replicas": 0, "revisionHistoryLimit": 0,
+            "strategy": {"type": "RollingUpdate",
+                "rollingUpdate": {"maxUnavailable": 0, "maxSurge": "25%"}}}),
+        "minReadySeconds is no pointer, the others are"
     );
 }
 

@@ -1,5 +1,5 @@
-//! The wire format: tags, varints, lengths. Limits are the body's own size:
-//! nothing is allocated here.
+//! The wire format: tags, varints, lengths. Reading is limited by the body's own
+//! size, and allocates nothing.
 
 use super::DecodeError;
 
@@ -71,5 +71,159 @@ impl<'a> Reader<'a> {
         let (taken, rest) = self.rest.split_at(length);
         self.rest = rest;
         Ok(taken)
+    }
+}
+
+/// Writes fields, one after another. A message's length stands before it and is
+/// known after it: one byte is kept free, and what was written moves where that
+/// is not enough.
+#[derive(Debug, Default)]
+pub(super) struct Out {
+    buffer: Vec<u8>,
+}
+
+/// A message that was begun.
+#[must_use]
+pub(super) struct Opened(usize);
+
+impl Out {
+    /// Begins with some bytes kept free at the front, for what is put there
+    /// when the rest is known.
+    pub(super) fn with_headroom(headroom: usize, capacity: usize) -> Self {
+        let mut buffer = Vec::with_capacity(headroom + capacity);
+        buffer.resize(headroom, 0);
+        Self { buffer }
+    }
+
+    /// Returns what was written, the headroom before it.
+    pub(super) fn into_inner(self) -> Vec<u8> {
+        self.buffer
+    }
+
+    fn tag(&mut self, number: u32, wire_type: u8) {
+        varint(
+            &mut self.buffer,
+            u64::from(number << 3 | u32::from(wire_type)),
+        );
+    }
+
+    /// Writes an integer. A negative one takes ten bytes whatever its size.
+    pub(super) fn int(&mut self, number: u32, value: i64) {
+        self.tag(number, 0);
+        varint(&mut self.buffer, value.cast_unsigned());
+    }
+
+    /// Writes a floating-point number.
+    pub(super) fn double(&mut self, number: u32, value: f64) {
+        self.tag(number, 1);
+        self.buffer.extend_from_slice(&value.to_le_bytes());
+    }
+
+    /// Writes bytes or text.
+    pub(super) fn bytes(&mut self, number: u32, bytes: &[u8]) {
+        self.tag(number, 2);
+        varint(&mut self.buffer, bytes.len() as u64);
+        self.buffer.extend_from_slice(bytes);
+    }
+
+    /// Begins a message.
+    pub(super) fn open(&mut self, number: u32) -> Opened {
+        self.tag(number, 2);
+        self.buffer.push(0);
+        Opened(self.buffer.len())
+    }
+
+    /// Takes back a message that was begun and has no fields yet.
+    pub(super) fn abandon(&mut self, opened: Opened) {
+        // The tag of a number below sixteen is one byte, and the length another.
+        self.buffer.truncate(opened.0 - 2);
+    }
+
+    /// Ends a message.
+    pub(super) fn close(&mut self, opened: Opened) {
+        let start = opened.0;
+        let length = self.buffer.len() - start;
+        if length < 0x80 {
+            // Just tested to fit.
+            self.buffer[start - 1] = length as u8;
+            return;
+        }
+        let (head, size) = varint_bytes(length as u64);
+        let end = self.buffer.len();
+        self.buffer.resize(end + size - 1, 0);
+        self.buffer.copy_within(start..end, start + size - 1);
+        self.buffer[start - 1..start - 1 + size].copy_from_slice(&head[..size]);
+    }
+}
+
+/// Appends a varint.
+fn varint(out: &mut Vec<u8>, n: u64) {
+    let (bytes, size) = varint_bytes(n);
+    out.extend_from_slice(&bytes[..size]);
+}
+
+/// Returns a varint and its size.
+fn varint_bytes(mut n: u64) -> ([u8; 10], usize) {
+    let (mut bytes, mut size) = ([0; 10], 0);
+    loop {
+        // The low seven bits, and the mark that more follow.
+        bytes[size] = n as u8 & 0x7f | if n >= 0x80 { 0x80 } else { 0 };
+        size += 1;
+        n >>= 7;
+        if n == 0 {
+            return (bytes, size);
+        }
+    }
+}
+
+/// Puts things before what is there already, from the back to the front, into
+/// headroom that was kept free.
+#[derive(Debug)]
+pub(super) struct Front {
+    buffer: Vec<u8>,
+    at: usize,
+}
+
+impl Front {
+    pub(super) fn new(out: Out, headroom: usize) -> Self {
+        Self {
+            buffer: out.into_inner(),
+            at: headroom,
+        }
+    }
+
+    /// Returns how many bytes there are.
+    pub(super) fn len(&self) -> usize {
+        self.buffer.len() - self.at
+    }
+
+    /// Appends behind.
+    pub(super) fn append(&mut self, bytes: &[u8]) {
+        self.buffer.extend_from_slice(bytes);
+    }
+
+    /// Puts bytes in front.
+    pub(super) fn put(&mut self, bytes: &[u8]) {
+        if bytes.len() > self.at {
+            // Too little was kept free: make room for this and as much again.
+            let more = bytes.len() + 64;
+            drop(self.buffer.splice(..0, std::iter::repeat_n(0, more)));
+            self.at += more;
+        }
+        self.at -= bytes.len();
+        self.buffer[self.at..self.at + bytes.len()].copy_from_slice(bytes);
+    }
+
+    /// Makes all there is the payload of a field.
+    pub(super) fn wrap(&mut self, number: u32) {
+        let (length, size) = varint_bytes(self.len() as u64);
+        self.put(&length[..size]);
+        let (tag, size) = varint_bytes(u64::from(number << 3 | 2));
+        self.put(&tag[..size]);
+    }
+
+    /// Returns the bytes.
+    pub(super) fn finish(self) -> bytes::Bytes {
+        bytes::Bytes::from(self.buffer).slice(self.at..)
     }
 }

@@ -19,15 +19,23 @@ const KEY: &str = "compact_rev_key";
 /// How long history is kept at least (`--etcd-compaction-interval`).
 pub const COMPACT_EVERY: Duration = Duration::from_secs(300);
 
+/// Lists who is told of a compaction, at the time of it.
+pub type Told = Box<dyn Fn() -> Vec<Arc<ResourceStore>> + Send>;
+
 /// Compacts a store's history from time to time.
-#[derive(Debug)]
 pub struct Compactor {
     store: Arc<dyn Store>,
-    resources: Vec<Arc<ResourceStore>>,
+    resources: Told,
     /// The key's revision when last seen; 0 for absent.
     key_revision: u64,
     /// What to compact next: the revision of one interval ago.
     target: u64,
+}
+
+impl std::fmt::Debug for Compactor {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Compactor({})", self.target)
+    }
 }
 
 impl Compactor {
@@ -35,7 +43,7 @@ impl Compactor {
     /// is cancelled.
     pub fn start(
         store: Arc<dyn Store>,
-        resources: Vec<Arc<ResourceStore>>,
+        resources: Told,
         every: Duration,
         token: CancellationToken,
     ) {
@@ -86,7 +94,7 @@ impl Compactor {
 
     fn tell(&self, revision: u64) {
         tracing::debug!(revision, "history compacted");
-        for resource in &self.resources {
+        for resource in (self.resources)() {
             resource.compacted(revision);
         }
     }
@@ -105,7 +113,7 @@ mod tests {
     fn compactor(store: &MemoryStore) -> Compactor {
         Compactor {
             store: Arc::new(store.clone()),
-            resources: Vec::new(),
+            resources: Box::new(Vec::new),
             key_revision: 0,
             target: 0,
         }

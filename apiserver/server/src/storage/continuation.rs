@@ -42,7 +42,11 @@ impl Continuation {
     }
 
     pub(super) fn decode(token: &str) -> Result<Self, Status> {
-        let refuse = |why: &str| Status::bad_request(format!("continue key is not valid: {why}"));
+        let refuse = |why: &str| {
+            Status::bad_request(format!(
+                "invalid continue token: continue key is not valid: {why}"
+            ))
+        };
         if token.len() > TOKEN_BYTES_MAX {
             return Err(refuse("too long"));
         }
@@ -53,20 +57,25 @@ impl Continuation {
         let token: Self = serde_json::from_slice(&bytes).map_err(|e| refuse(&e.to_string()))?;
         if token.v != VERSION {
             return Err(refuse(&format!(
-                "server does not recognize this encoded version {:?}",
+                "server does not recognize this encoded version {}",
                 token.v
             )));
         }
         if token.rv == 0 || token.rv < -1 {
-            return Err(refuse("incorrect encoded start resourceVersion"));
+            return Err(refuse(
+                "incorrect encoded start resourceVersion (version meta.k8s.io/v1)",
+            ));
         }
         // A start that climbs out of the list's prefix would read another kind.
         let climbs = token
             .start
             .split('/')
             .any(|part| matches!(part, "." | ".."));
-        if token.start.is_empty() || token.start.starts_with('/') || climbs {
-            return Err(refuse(&format!("{:?}", token.start)));
+        if token.start.is_empty() {
+            return Err(refuse("encoded start key empty (version meta.k8s.io/v1)"));
+        }
+        if token.start.starts_with('/') || climbs {
+            return Err(refuse(&token.start));
         }
         Ok(token)
     }

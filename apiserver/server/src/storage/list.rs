@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use meta::{FieldError, Object, Reason, Status};
+use meta::{FieldError, Object, Status};
 use watchcache::{Selector, Snapshot};
 
 use super::continuation::Continuation;
@@ -66,7 +66,7 @@ fn plan(request: &ListRequest) -> Result<Plan, Status> {
             return refuse("resourceVersionMatch is forbidden unless resourceVersion is provided");
         }
         (ReadVersion::Any, Some(VersionMatch::Exact)) => {
-            return refuse("resourceVersionMatch \"Exact\" is forbidden for resourceVersion \"0\"");
+            return refuse("resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\"");
         }
         (ReadVersion::Any, _) => From::Any,
         (ReadVersion::At(n), Some(VersionMatch::Exact)) => From::Exact(n),
@@ -233,11 +233,12 @@ fn expired(plan: &Plan) -> Status {
     if !plan.continued {
         return StoreError::Compacted(None).into_status();
     }
-    let mut status = Status::failure(
-        Reason::Expired,
-        "The provided continue parameter is too old to display a consistent list result. \
-         Start a new list without it, or go on with the token in this answer: \
-         then objects changed since the first page may be missing or shown as they are now.",
+    let mut status = Status::expired(
+        "The provided continue parameter is too old to display a consistent list result. You can \
+         start a new list without the continue parameter, or use the continue token in this \
+         response to retrieve the remainder of the results. Continuing with the provided token \
+         results in an inconsistent list - objects that were created, modified, or deleted between \
+         the time the first chunk was returned and now may show up in the list.",
     );
     status.metadata.continue_token = Continuation::from(plan.start.clone(), None).encode();
     status

@@ -30,8 +30,9 @@ impl ReadVersion {
             n => match n.parse() {
                 Ok(0) => Ok(Self::Any),
                 Ok(n) => Ok(Self::At(n)),
-                Err(_) => Err(Status::bad_request(format!(
-                    "Invalid value: {n:?}: resourceVersion must be an unsigned integer"
+                Err(error) => Err(Status::bad_request(format!(
+                    "invalid resource version: resourceVersion: Invalid value: {n:?}: {}",
+                    crate::query::go_parse_error("ParseUint", n, &error)
                 ))),
             },
         }

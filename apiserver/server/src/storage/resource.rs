@@ -36,6 +36,30 @@ pub struct ResourceConfig {
     pub index_field: Option<&'static str>,
     /// After how many seconds without a write an object vanishes (events do).
     pub ttl: Option<u64>,
+    /// Reads what is stored where that is not simply what is served.
+    pub reader: Option<Reader>,
+}
+
+/// Makes what is served of what is stored, when an object is decoded: its
+/// schema may have changed since it was written.
+#[derive(Clone)]
+pub struct Reader(pub Arc<dyn Read>);
+
+impl std::fmt::Debug for Reader {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Reader")
+    }
+}
+
+/// The two things a [`Reader`] does.
+pub trait Read: Send + Sync {
+    /// Brings a stored object into the form in which it is served; tells
+    /// whether it was not in it.
+    fn renew(&self, object: &mut serde_json::Value) -> bool;
+
+    /// Finds the values of the selectable fields, in place of
+    /// [`ResourceConfig::selectable`].
+    fn selectable(&self, object: &serde_json::Value) -> Vec<(&'static str, String)>;
 }
 
 /// The most freshly written objects kept for the feed task, so that it need not
@@ -176,9 +200,32 @@ impl ResourceStore {
         body: Bytes,
         revision: u64,
     ) -> Result<Arc<Object>, meta::object::ObjectError> {
-        let value: serde_json::Value = serde_json::from_slice(&body)?;
-        let fields = (self.config.selectable)(&value);
-        Object::decode(body, ResourceVersion(revision), fields).map(Arc::new)
+        let mut value: serde_json::Value = serde_json::from_slice(&body)?;
+        let renewed = match &self.config.reader {
+            Some(Reader(reader)) => reader.renew(&mut value),
+            None => false,
+        };
+        let (fields, version) = (self.fields(&value), ResourceVersion(revision));
+        let object = match renewed {
+            true => Object::decode_renewed(serde_json::to_vec(&value)?.into(), version, fields)?,
+            false => Object::decode(body, version, fields)?,
+        };
+        Ok(Arc::new(object))
+    }
+
+    /// Finds the values of the selectable fields of an object in the form in
+    /// which it is served.
+    pub(super) fn fields(&self, object: &serde_json::Value) -> Vec<(&'static str, String)> {
+        match &self.config.reader {
+            Some(Reader(reader)) => reader.selectable(object),
+            None => (self.config.selectable)(object),
+        }
+    }
+
+    /// Returns a receiver of the cache's revision, which wakes with every
+    /// change.
+    pub fn changes(&self) -> watch::Receiver<u64> {
+        self.reached.subscribe()
     }
 
     /// Remembers an object this process just wrote.

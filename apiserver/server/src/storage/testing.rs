@@ -102,6 +102,7 @@ pub(crate) async fn start(store: &Arc<dyn Store>, prefix: &str) -> Fixture {
         selectable,
         index_field: Some("spec.nodeName"),
         ttl: None,
+        reader: None,
     };
     let resource = ResourceStore::start(store.clone(), config, token.clone());
     within("ready", resource.ready()).await;

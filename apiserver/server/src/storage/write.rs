@@ -67,12 +67,13 @@ impl ResourceStore {
         for _ in 0..ATTEMPTS_MAX {
             let Current { object, certain } = &current;
             let changed = self
-                .check(preconditions, object)
+                .check(&key, preconditions, object)
                 .and_then(|()| object.to_value().map_err(Status::internal))
                 .and_then(|v| change(object, v))
                 .and_then(|v| v.map(encode).transpose());
             let changed = match changed {
-                Ok(Some((_, bytes))) if bytes == *object.body() => Ok(None),
+                // What is stored otherwise than it is served is written anew.
+                Ok(Some((_, bytes))) if bytes == *object.body() && !object.renewed => Ok(None),
                 other => other,
             };
             match changed {
@@ -120,7 +121,7 @@ impl ResourceStore {
         for _ in 0..ATTEMPTS_MAX {
             let Current { object, certain } = &current;
             let agreed = self
-                .check(preconditions, object)
+                .check(&key, preconditions, object)
                 .and_then(|()| check(object));
             match agreed {
                 Ok(()) => {}
@@ -202,14 +203,16 @@ impl ResourceStore {
         })
     }
 
-    fn check(&self, wanted: &Preconditions, object: &Object) -> Result<(), Status> {
+    fn check(&self, key: &str, wanted: &Preconditions, object: &Object) -> Result<(), Status> {
         let name = &object.meta.name;
         let refuse = |what: &str, wanted: &str, is: &str| {
+            // In the words of upstream's storage, the key among them.
             Err(Status::conflict(
                 &self.config.resource,
                 name,
                 &format!(
-                    "Precondition failed: {what} in precondition: {wanted}, {what} in object meta: {is}"
+                    "StorageError: invalid object, Code: 4, Key: {}{key}, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: {what} in precondition: {wanted}, {what} in object meta: {is}",
+                    self.root
                 ),
             ))
         };
@@ -228,7 +231,7 @@ impl ResourceStore {
     }
 
     fn written(&self, body: &Value, bytes: Bytes, revision: u64) -> Result<Arc<Object>, Status> {
-        let fields = (self.config.selectable)(body);
+        let fields = self.fields(body);
         let object = Object::decode(bytes, ResourceVersion(revision), fields)
             .map(Arc::new)
             .map_err(Status::internal)?;

@@ -65,6 +65,8 @@ async fn bind(
     let change = Change {
         endpoint: Endpoint::Other,
         dry_run: options.dry_run,
+        // As upstream: where a pod runs is nobody's field.
+        by: None,
         new: &new,
     };
     store_change(api, cx, target, change).await?;

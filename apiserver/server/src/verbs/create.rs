@@ -4,12 +4,15 @@ use std::sync::Arc;
 
 use http::{Response, StatusCode};
 use meta::{Reason, Status, value};
+use registry::fieldmerge::{self, Writer};
+use registry::kind::Endpoint;
 use registry::rest::{self, CreateFacts};
 use serde_json::Value;
 
 use crate::admission::{self, Operation};
 use crate::api::{Api, Target};
 use crate::body::BoxBody;
+use crate::fields::Manager;
 use crate::input;
 use crate::negotiation::Offer;
 use crate::pipeline::Context;
@@ -35,7 +38,9 @@ pub(super) async fn create(
     let options = WriteOptions::read(&cx.query, "CreateOptions")?;
     let accepted = cx.accept(Offer::Resource)?;
     let object = input::read_object(cx, body, kind, options.field_validation).await?;
-    let made = admit_and_store(api, cx, target, object, options.dry_run).await?;
+    let manager = Manager::of(cx, &options);
+    let by = Some(manager.writer(target, Endpoint::Main)?);
+    let made = admit_and_store(api, cx, target, object, options.dry_run, by).await?;
     match made {
         Made::Stored(object) => respond::object(cx, accepted, StatusCode::CREATED, kind, &object),
         Made::DryRun(view) => respond::value(cx, accepted, StatusCode::CREATED, kind, view),
@@ -48,13 +53,15 @@ pub(super) enum Made {
     DryRun(Value),
 }
 
-/// Creates an object that was decoded.
+/// Creates an object that was decoded. It becomes its writer's, but for what
+/// admission and the server itself add; without a writer its ownership is told.
 pub(super) async fn admit_and_store(
     api: &Api,
     cx: &mut Context,
     target: &Target,
     mut object: Value,
     dry_run: bool,
+    by: Option<Writer<'_>>,
 ) -> Result<Made, Status> {
     let kind = target.kind();
     if let (true, Some(ns)) = (kind.namespaced, target.ns())
@@ -62,9 +69,12 @@ pub(super) async fn admit_and_store(
     {
         value::set_metadata(&mut object, "namespace", ns);
     }
-    kind.strategy.default(&mut object);
+    kind.strategy().default(&mut object);
+    if let Some(writer) = &by {
+        object = fieldmerge::update(None, object, writer);
+    }
     admission::admit(api, target, Operation::Create, &mut object).await?;
-    cx.warnings.extend(kind.strategy.warnings(&object, None));
+    cx.warnings.extend(kind.strategy().warnings(&object, None));
     let generated = value::name(&object).is_empty()
         && !value::str_at(&object, "metadata.generateName").is_empty();
     let attempts = if generated { NAME_ATTEMPTS_MAX } else { 1 };
@@ -80,6 +90,9 @@ pub(super) async fn admit_and_store(
             now: jiff::Timestamp::now(),
             random: rand::random(),
         };
+        let who = cx.facts();
+        kind.strategy()
+            .stamp(Endpoint::Main, &mut attempt, None, &who);
         rest::before_create(kind, &mut attempt, &facts)?;
         match store(api, target, attempt, dry_run).await {
             Err(status) if generated && status.reason == Reason::AlreadyExists => {

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use http::{Response, StatusCode};
-use meta::{Object, Reason, Status};
+use meta::{Object, Reason, Status, value};
 use registry::rest::{self, DeleteOptions, DeleteStep};
 use serde_json::{Value, json};
 
@@ -31,18 +31,29 @@ pub(super) async fn delete(
     let accepted = cx.accept(Offer::Resource)?;
     let options = read_options(cx, body).await?;
     let kind = target.kind();
+    cx.warnings
+        .extend(kind.strategy().delete_warnings(&options));
     admission::may_delete(target, &target.name)?;
-    match delete_one(api, target, &target.name, target.ns(), &options).await? {
-        Deleted::Gone(object) if !kind.returns_deleted => {
-            let status =
-                Status::deleted(&kind.group_resource(), &object.meta.name, &object.meta.uid);
-            let status = serde_json::to_value(status).map_err(Status::internal)?;
-            respond::plain(cx, accepted, StatusCode::OK, &status)
+    let done = delete_one(api, target, &target.name, target.ns(), &options).await?;
+    let code = match done {
+        // Only who asked in the old way hears of it by the code.
+        Deleted::Waiting(_) | Deleted::Would(_, false) if options.cascades => StatusCode::ACCEPTED,
+        _ => StatusCode::OK,
+    };
+    let gone = |name: &str, uid: &str| {
+        let status = Status::deleted(&kind.group_resource(), name, uid);
+        let status = serde_json::to_value(status).map_err(Status::internal)?;
+        respond::plain(cx, accepted, code, &status)
+    };
+    match done {
+        Deleted::Gone(object) if !kind.returns_deleted => gone(&object.meta.name, &object.meta.uid),
+        Deleted::Would(view, true) if !kind.returns_deleted => {
+            gone(value::name(&view), value::uid(&view))
         }
         Deleted::Gone(object) | Deleted::Waiting(object) => {
-            respond::object(cx, accepted, StatusCode::OK, kind, &object)
+            respond::object(cx, accepted, code, kind, &object)
         }
-        Deleted::Would(view) => respond::value(cx, accepted, StatusCode::OK, kind, view),
+        Deleted::Would(view, _) => respond::value(cx, accepted, code, kind, view),
     }
 }
 
@@ -55,10 +66,19 @@ pub(super) async fn delete_collection(
     body: BoxBody,
 ) -> Result<Response<BoxBody>, Status> {
     let accepted = cx.accept(Offer::Resource)?;
-    let options = read_options(cx, body).await?;
     let asked = list_request(&cx.query, target)?;
+    let options = read_options(cx, body).await?;
+    let kind = target.kind();
+    cx.warnings
+        .extend(kind.strategy().delete_warnings(&options));
+    // Who asks for a page gets that page deleted and the token of the next.
+    let one_page = asked.limit > 0;
     let mut request = ListRequest {
-        limit: COLLECTION_PAGE,
+        limit: if one_page {
+            asked.limit
+        } else {
+            COLLECTION_PAGE
+        },
         ..asked
     };
     let mut deleted = Vec::new();
@@ -74,6 +94,9 @@ pub(super) async fn delete_collection(
                 Err(s) => return Err(s),
             }
         }
+        if one_page {
+            break page;
+        }
         match page.continue_token.take() {
             Some(token) => {
                 request.continue_token = Some(token);
@@ -85,7 +108,7 @@ pub(super) async fn delete_collection(
     };
     let list = crate::storage::ListResult {
         items: deleted,
-        remaining: None,
+        remaining: result.remaining.filter(|_| one_page),
         ..result
     };
     respond::list(cx, accepted, target.kind(), &list)
@@ -97,8 +120,8 @@ pub(crate) enum Deleted {
     Gone(Arc<Object>),
     /// The object waits, in this state.
     Waiting(Arc<Object>),
-    /// A dry run: the view of what would be.
-    Would(Value),
+    /// A dry run: the view of what would be, and whether it would be gone.
+    Would(Value, bool),
 }
 
 /// Deletes one object, or begins to.
@@ -114,14 +137,18 @@ pub(crate) async fn delete_one(
         uid: options.uid.clone(),
         resource_version: options.resource_version.clone(),
     };
+    // Checked by the options in their own words.
+    let any = Preconditions::default();
     let mut step = DeleteStep::Pending;
     let mut seen = (String::new(), Value::Null);
     let outcome = target
         .store()
-        .guaranteed_update(namespace, name, &preconditions, |object, mut old| {
+        .guaranteed_update(namespace, name, &any, |object, mut old| {
             kind.from_storage(&mut old);
+            let version = object.resource_version.to_string();
+            options.check(kind, &old, &version)?;
             step = rest::begin_delete(kind, &mut old, options, jiff::Timestamp::now());
-            seen = (object.resource_version.to_string(), Value::Null);
+            seen = (version, Value::Null);
             if options.dry_run {
                 seen.1 = old;
                 return Ok(None);
@@ -134,7 +161,8 @@ pub(crate) async fn delete_one(
         })
         .await?;
     if options.dry_run {
-        return Ok(Deleted::Would(super::unstored(kind, seen.1, Some(&seen.0))));
+        let view = super::unstored(kind, seen.1, Some(&seen.0));
+        return Ok(Deleted::Would(view, step == DeleteStep::Remove));
     }
     if step != DeleteStep::Remove {
         return Ok(Deleted::Waiting(outcome.object));
@@ -180,14 +208,6 @@ async fn read_options(cx: &Context, body: BoxBody) -> Result<DeleteOptions, Stat
         Some(value) => value,
         None => from_query(&cx.query)?,
     };
-    if let Some(values) = value.get("dryRun").and_then(Value::as_array) {
-        let texts: Vec<&str> = values.iter().filter_map(Value::as_str).collect();
-        crate::query::dry_run(&texts).map_err(|v| {
-            let gvk = meta::GroupVersionKind::new("meta.k8s.io", "v1", "DeleteOptions");
-            let error = meta::FieldError::not_supported("dryRun", v, &["All"]);
-            Status::invalid(&gvk, "", &[error])
-        })?;
-    }
     DeleteOptions::from_value(&value)
 }
 
@@ -202,7 +222,10 @@ fn from_query(query: &Query) -> Result<Value, Status> {
     if query.get("orphanDependents").is_some() {
         value["orphanDependents"] = query.flag("orphanDependents").into();
     }
-    let dry: Vec<&str> = query.all("dryRun").filter(|v| !v.is_empty()).collect();
+    if let Some(uid) = query.non_empty("uid") {
+        value["preconditions"] = json!({"uid": uid});
+    }
+    let dry: Vec<&str> = query.all("dryRun").collect();
     if !dry.is_empty() {
         value["dryRun"] = dry.into();
     }

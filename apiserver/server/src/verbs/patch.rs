@@ -1,4 +1,5 @@
-//! `patch`: part of an object changed, in one of three languages.
+//! `patch`: part of an object changed, in one of four languages. The fourth,
+//! apply, has a file of its own.
 
 use std::sync::Arc;
 
@@ -6,14 +7,16 @@ use bytes::Bytes;
 use http::{HeaderMap, Response};
 use meta::patch::{self, strategic};
 use meta::{FieldError, GroupVersionKind, Status};
+use registry::Kind;
 use registry::kind::Endpoint;
 use registry::merge::TypeRules;
-use registry::{Kind, schema};
 use serde_json::Value;
 
+use super::apply;
 use super::update::{Change, store_change};
 use crate::api::{Api, Target};
 use crate::body::BoxBody;
+use crate::fields::Manager;
 use crate::input;
 use crate::negotiation::{Offer, media_type, unsupported};
 use crate::pipeline::Context;
@@ -27,9 +30,15 @@ pub(super) async fn patch(
     body: BoxBody,
 ) -> Result<Response<BoxBody>, Status> {
     let kind = target.kind();
-    let options = WriteOptions::read(&cx.query, "PatchOptions")?;
+    let language = Language::of(&cx.headers)?;
+    if language == Language::Apply {
+        return apply::apply(api, cx, target, endpoint, body).await;
+    }
     let accepted = cx.accept(Offer::Resource)?;
-    let patch = read_patch(&cx.headers, body).await?;
+    input::check_patch(&cx.headers, kind)?;
+    let options = WriteOptions::read_patch(&cx.query)?;
+    let patch = read_patch(language, body).await?;
+    let manager = Manager::of(cx, &options);
     let complaints = std::sync::Mutex::new(Vec::new());
     let apply = |old: &Value| {
         let mut new = patch.apply(kind, old)?;
@@ -37,12 +46,13 @@ pub(super) async fn patch(
         *complaints
             .lock()
             .unwrap_or_else(std::sync::PoisonError::into_inner) = found;
-        kind.strategy.default(&mut new);
+        kind.strategy().default(&mut new);
         Ok(new)
     };
     let change = Change {
         endpoint,
         dry_run: options.dry_run,
+        by: Some(manager.writer(target, endpoint)?),
         new: &apply,
     };
     let done = store_change(api, cx, target, change).await?;
@@ -57,12 +67,8 @@ fn conform(
     object: &mut Value,
     validation: FieldValidation,
 ) -> Result<Vec<String>, Status> {
-    let def = kind
-        .def()
-        .ok_or_else(|| Status::internal(format!("no schema for {}", kind.kind)))?;
-    let unknown =
-        schema::conform(def, object).map_err(|e| Status::bad_request(e.message(&kind.gvk())))?;
-    let complaints = input::complaints(&unknown, &[]);
+    let unknown = kind.conform(object)?;
+    let complaints = input::complaints(&unknown);
     match validation {
         FieldValidation::Ignore => Ok(Vec::new()),
         FieldValidation::Warn => Ok(complaints),
@@ -75,7 +81,43 @@ fn conform(
     }
 }
 
+/// In which language a patch is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Language {
+    /// RFC 6902.
+    Json,
+    /// RFC 7386.
+    Merge,
+    /// Kubernetes' strategic merge.
+    Strategic,
+    /// What the sender wants to own, merged by who owns what.
+    Apply,
+}
+
+impl Language {
+    const ALL: [(&'static str, Self); 4] = [
+        ("application/json-patch+json", Self::Json),
+        ("application/merge-patch+json", Self::Merge),
+        ("application/strategic-merge-patch+json", Self::Strategic),
+        ("application/apply-patch+yaml", Self::Apply),
+    ];
+
+    /// Reads the `Content-Type`; 415 for a language that is not understood.
+    pub(crate) fn of(headers: &HeaderMap) -> Result<Self, Status> {
+        let given = media_type(headers);
+        let found = Self::ALL.iter().find(|(media, _)| *media == given);
+        found.map(|(_, language)| *language).ok_or_else(|| {
+            let known: Vec<&str> = Self::ALL.iter().map(|(media, _)| *media).collect();
+            unsupported(&format!(
+                "the body of the request was in an unknown format - accepted media types include: {}",
+                known.join(", ")
+            ))
+        })
+    }
+}
+
 /// A patch that was read but not applied.
+#[derive(Debug)]
 pub(crate) enum Patch {
     /// RFC 6902.
     Json(Value),
@@ -85,17 +127,13 @@ pub(crate) enum Patch {
     Strategic(Value),
 }
 
-/// Reads a patch; 415 for a language that is not understood.
-pub(crate) async fn read_patch(headers: &HeaderMap, body: BoxBody) -> Result<Patch, Status> {
-    let make: fn(Value) -> Patch = match media_type(headers) {
-        "application/json-patch+json" => Patch::Json,
-        "application/merge-patch+json" => Patch::Merge,
-        "application/strategic-merge-patch+json" => Patch::Strategic,
-        _ => {
-            return Err(unsupported(
-                "the body of the request was in an unknown format - accepted media types include: application/json-patch+json, application/merge-patch+json, application/strategic-merge-patch+json",
-            ));
-        }
+/// Reads a patch that is no apply.
+pub(crate) async fn read_patch(language: Language, body: BoxBody) -> Result<Patch, Status> {
+    let make: fn(Value) -> Patch = match language {
+        Language::Json => Patch::Json,
+        Language::Merge => Patch::Merge,
+        Language::Strategic => Patch::Strategic,
+        Language::Apply => return Err(Status::internal("an apply is no patch of a value")),
     };
     let bytes = input::read_bytes(body).await?;
     parse(&bytes, make)

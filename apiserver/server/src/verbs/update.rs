@@ -6,7 +6,8 @@ use std::sync::Arc;
 use http::{Response, StatusCode};
 use meta::{Object, Reason, Status, value};
 use registry::Kind;
-use registry::kind::Endpoint;
+use registry::fieldmerge::{self, Writer};
+use registry::kind::{Endpoint, Facts};
 use registry::rest;
 use serde_json::Value;
 
@@ -14,6 +15,7 @@ use super::create;
 use crate::admission::{self, Operation};
 use crate::api::{Api, Target};
 use crate::body::BoxBody;
+use crate::fields::Manager;
 use crate::input;
 use crate::negotiation::Offer;
 use crate::pipeline::Context;
@@ -38,12 +40,15 @@ pub(super) async fn update(
     let accepted = cx.accept(Offer::Resource)?;
     let mut new = input::read_object(cx, body, kind, options.field_validation).await?;
     check_name(target, &new)?;
-    kind.strategy.default(&mut new);
+    kind.strategy().default(&mut new);
     admission::admit(api, target, Operation::Update, &mut new).await?;
+    let manager = Manager::of(cx, &options);
+    let by = Some(manager.writer(target, endpoint)?);
     let replace = |_: &Value| Ok(new.clone());
     let change = Change {
         endpoint,
         dry_run: options.dry_run,
+        by,
         new: &replace,
     };
     match store_change(api, cx, target, change).await {
@@ -52,7 +57,8 @@ pub(super) async fn update(
             if !value::str_at(&new, "metadata.resourceVersion").is_empty() {
                 return Err(s);
             }
-            match create::admit_and_store(api, cx, target, new.clone(), options.dry_run).await? {
+            let dry_run = options.dry_run;
+            match create::admit_and_store(api, cx, target, new.clone(), dry_run, by).await? {
                 create::Made::Stored(o) => {
                     respond::object(cx, accepted, StatusCode::CREATED, kind, &o)
                 }
@@ -65,15 +71,18 @@ pub(super) async fn update(
     }
 }
 
-fn missing(status: &Status) -> bool {
+/// Tells whether what was to be changed is not there.
+pub(super) fn missing(status: &Status) -> bool {
     status.reason == Reason::NotFound
 }
 
 /// Refuses a body whose name or namespace is not the URL's.
-fn check_name(target: &Target, new: &Value) -> Result<(), Status> {
+pub(super) fn check_name(target: &Target, new: &Value) -> Result<(), Status> {
     let (given, name) = (value::name(new), &target.name);
     if given.is_empty() {
-        return Err(Status::bad_request("name must be provided"));
+        return Err(Status::bad_request(format!(
+            "the name of the object ({name} based on URL) was undeterminable: name must be provided"
+        )));
     }
     if given != name {
         return Err(Status::bad_request(format!(
@@ -89,6 +98,9 @@ pub(crate) struct Change<'a> {
     pub(crate) endpoint: Endpoint,
     /// Whether nothing is stored.
     pub(crate) dry_run: bool,
+    /// Who comes to own what changes; nobody where the new view says already who
+    /// owns what, or where the server changes it on its own.
+    pub(crate) by: Option<Writer<'a>>,
     /// Makes the new view of the current one; may run many times. The result
     /// has been defaulted and admitted.
     pub(crate) new: &'a (dyn Fn(&Value) -> Result<Value, Status> + Send + Sync),
@@ -150,6 +162,37 @@ pub(crate) async fn store_change(
     Err(conflict.unwrap_or_else(|| Status::internal("no attempt was made")))
 }
 
+/// What is known of one attempt at a change, whatever the object is by then.
+struct Attempt<'a> {
+    guard: &'a admission::Guard,
+    who: &'a Facts<'a>,
+}
+
+/// Returns what a change makes of an object, owned, admitted and checked.
+fn next(
+    target: &Target,
+    change: &Change<'_>,
+    attempt: &Attempt<'_>,
+    old: &Value,
+    version: &str,
+) -> Result<Value, Status> {
+    let kind = target.kind();
+    let mut new = (change.new)(old)?;
+    attempt.guard.check(target, &new)?;
+    super::check_version(target, &new, version)?;
+    value::set_metadata(&mut new, "resourceVersion", version);
+    if let Some(writer) = &change.by {
+        new = fieldmerge::update(Some(old), new, writer);
+    }
+    if change.endpoint == Endpoint::Main {
+        registry::admission::admit_update(kind, &mut new)?;
+    }
+    let strategy = kind.strategy();
+    strategy.stamp(change.endpoint, &mut new, Some(old), attempt.who);
+    rest::before_update(kind, change.endpoint, &mut new, old)?;
+    Ok(new)
+}
+
 async fn attempt(
     api: &Api,
     cx: &mut Context,
@@ -166,6 +209,8 @@ async fn attempt(
     let mut ends = None;
     let mut would_be = None;
     let mut freed = services::Freed::default();
+    let who = cx.facts();
+    let guard = admission::Guard::of(api, target).await?;
     let outcome = target
         .store()
         .guaranteed_update(
@@ -175,21 +220,29 @@ async fn attempt(
             |object, mut old| {
                 (ends, would_be) = (None, None);
                 kind.from_storage(&mut old);
-                let mut new = (change.new)(&old)?;
                 let version = object.resource_version.to_string();
-                super::check_version(target, &new, &version)?;
-                rest::before_update(kind, change.endpoint, &mut new, &old)?;
+                let by = Attempt {
+                    guard: &guard,
+                    who: &who,
+                };
+                let mut new = next(target, change, &by, &old, &version)?;
                 if needs_address {
                     claim.fill(api, kind, &mut new, &old)?;
                 }
-                warnings = kind.strategy.warnings(&new, Some(&old));
+                warnings = kind.strategy().warnings(&new, Some(&old));
                 freed = services::freed(kind, &old, &new);
                 if rest::ends_deletion(kind, &new, &old) {
                     ends = Some(version);
                     return Ok(None);
                 }
+                // What is stored otherwise than it is served is written anew.
+                let same = !object.renewed && fieldmerge::same_but_times(&old, &new);
                 if change.dry_run {
-                    would_be = Some(super::unstored(kind, new, Some(&version)));
+                    let view = if same { old } else { new };
+                    would_be = Some(super::unstored(kind, view, Some(&version)));
+                    return Ok(None);
+                }
+                if same {
                     return Ok(None);
                 }
                 kind.to_storage(&mut new);

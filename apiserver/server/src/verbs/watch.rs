@@ -6,11 +6,12 @@ use std::time::Duration;
 use http::{Response, StatusCode};
 use meta::Status;
 
-use super::list::selector;
+use super::list::{Asked, selector};
 use super::watch_body::{self, Encoder};
+use super::watch_socket as socket;
 use crate::api::{Api, Target};
 use crate::body::{self, BoxBody};
-use crate::negotiation::{Media, Offer};
+use crate::negotiation::{Media, Offer, accept_stream};
 use crate::pipeline::Context;
 use crate::request_info::ResourceRequest;
 use crate::storage::{ReadVersion, VersionMatch, WatchRequest};
@@ -22,39 +23,45 @@ const WATCH_MIN: Duration = Duration::from_secs(1800);
 
 pub(super) async fn watch(
     api: &Arc<Api>,
-    cx: &Context,
+    cx: &mut Context,
     target: &Target,
     r: &ResourceRequest,
 ) -> Result<Response<BoxBody>, Status> {
     let accepted = cx.accept(Offer::Resource)?;
-    let mut selector = selector(&cx.query, target)?;
+    let query = &cx.query;
+    let asked = Asked::read(query, true)?;
+    let mut selector = selector(query, target)?;
     if r.name_in_path {
         // The deprecated `/watch/` paths name an object.
-        selector.name = Some(target.name.clone());
+        let other = match selector.name.replace(target.name.clone()) {
+            Some(named) => named != target.name,
+            None => !selector.fields.is_empty(),
+        };
+        if other {
+            return Err(Status::bad_request(
+                "fieldSelector metadata.name doesn't match requested name",
+            ));
+        }
     }
-    let timeout = timeout(cx.query.number("timeoutSeconds")?);
-    let query = &cx.query;
-    let send_initial_events = query
-        .get("sendInitialEvents")
-        .map(|_| query.flag("sendInitialEvents"));
+    let timeout = timeout(asked.timeout_seconds);
+    let content_type = accept_stream(accepted)?;
     let stream = target
         .store()
         .watch(WatchRequest {
             selector,
-            version: ReadVersion::parse(query.get("resourceVersion").unwrap_or_default())?,
-            version_match: VersionMatch::parse(
-                query.get("resourceVersionMatch").unwrap_or_default(),
-            )?,
+            version: ReadVersion::parse(asked.version)?,
+            version_match: VersionMatch::parse(asked.version_match)?,
             bookmarks: query.flag("allowWatchBookmarks"),
-            send_initial_events,
+            send_initial_events: asked.send_initial_events,
             timeout: Some(timeout),
         })
         .await?;
-    let encoder = Encoder::new(target.kind(), accepted, &cx.query)?;
-    let content_type = match accepted.media {
-        Media::Json => "application/json",
-        Media::Yaml => "application/yaml;stream=watch",
-    };
+    let encoder = Encoder::new(target.resource.kind.clone(), accepted, &cx.query)?;
+    if let Some(upgrade) = cx.upgrade.take_if(|_| socket::asked_for(&cx.headers)) {
+        let text = accepted.media != Media::Protobuf;
+        let events = watch_body::events(stream, encoder, timeout, api.shutdown.clone());
+        return socket::answer(&cx.headers, upgrade, events, text);
+    }
     let parts = watch_body::parts(stream, encoder, timeout, api.shutdown.clone());
     let mut response = body::respond(StatusCode::OK, content_type, "");
     *response.body_mut() = body::streaming(parts);
@@ -62,8 +69,9 @@ pub(super) async fn watch(
 }
 
 fn timeout(asked: Option<i64>) -> Duration {
-    match asked.and_then(|s| u64::try_from(s).ok()).filter(|s| *s > 0) {
-        Some(seconds) => Duration::from_secs(seconds),
+    match asked.filter(|s| *s != 0) {
+        // Less than none is over at once.
+        Some(seconds) => Duration::from_secs(u64::try_from(seconds).unwrap_or(0)),
         None => WATCH_MIN.mul_f64(1.0 + rand::random::<f64>()),
     }
 }

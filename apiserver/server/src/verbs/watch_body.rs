@@ -1,8 +1,8 @@
 //! The body of a watch: events to bytes, many in one frame when many wait.
 //!
 //! The encoding of an event is made once and shared by every watch that shows
-//! it the same way; a watch alone in its form (YAML, a table's first event)
-//! encodes for itself.
+//! it the same way; a watch alone in its form (a table's first event) encodes
+//! for itself.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,21 +10,24 @@ use std::time::Duration;
 use bytes::{BufMut, Bytes, BytesMut};
 use futures::{Stream, StreamExt};
 use meta::{Object, Status};
-use registry::Kind;
+use registry::KindRef;
 use serde_json::{Value, json};
 use tokio::time::{Instant, Sleep};
 use tokio_util::sync::CancellationToken;
 
 use crate::body::BoxError;
 use crate::negotiation::{Accepted, Media, Shape};
+use crate::protobuf::{self, EncodeError};
 use crate::query::Query;
-use crate::respond::{self, metadata_only};
+use crate::respond::{self, METADATA, meta_version, metadata_only};
 use crate::storage::{Event, EventType, Slot, WatchItem, WatchStream};
 use crate::table::{IncludeObject, Table};
 
 /// How many bytes of events go into one frame at most, apart from the one that
 /// crosses the line; the rest follows in the next.
 const FRAME_BYTES: usize = 64 * 1024;
+/// The length that stands before an event of protobuf.
+const LENGTH_BYTES: usize = 4;
 
 /// Turns a watch into the frames of a body. Ends with the watch, after
 /// `timeout`, or when the server stops.
@@ -34,17 +37,40 @@ pub(super) fn parts(
     timeout: Duration,
     shutdown: CancellationToken,
 ) -> impl Stream<Item = Result<Bytes, BoxError>> + Send + 'static {
+    run(stream, encoder, timeout, shutdown, FRAME_BYTES).map(Ok)
+}
+
+/// Turns a watch into events one by one, without what tells them apart in a
+/// body of protobuf.
+pub(super) fn events(
+    stream: WatchStream,
+    encoder: Encoder,
+    timeout: Duration,
+    shutdown: CancellationToken,
+) -> impl Stream<Item = Bytes> + Send + 'static {
+    let framed = if encoder.protobuf { LENGTH_BYTES } else { 0 };
+    run(stream, encoder, timeout, shutdown, 0).map(move |event| event.slice(framed..))
+}
+
+fn run(
+    stream: WatchStream,
+    encoder: Encoder,
+    timeout: Duration,
+    shutdown: CancellationToken,
+    frame_bytes: usize,
+) -> impl Stream<Item = Bytes> + Send + 'static {
     let deadline = Box::pin(tokio::time::sleep_until(Instant::now() + timeout));
     let running = Running {
         stream,
         encoder,
         deadline,
         shutdown,
+        frame_bytes,
     };
     futures::stream::unfold(Some(running), |running| async move {
         let mut running = running?;
         let (frame, go_on) = running.next_frame().await?;
-        Some((Ok(frame), go_on.then_some(running)))
+        Some((frame, go_on.then_some(running)))
     })
 }
 
@@ -53,11 +79,12 @@ struct Running {
     encoder: Encoder,
     deadline: std::pin::Pin<Box<Sleep>>,
     shutdown: CancellationToken,
+    frame_bytes: usize,
 }
 
 impl Running {
-    /// Waits for an event and returns it with all that already wait behind it,
-    /// and whether the watch goes on.
+    /// Waits for an event and returns it with those that already wait behind it
+    /// and fit the frame, and whether the watch goes on.
     async fn next_frame(&mut self) -> Option<(Bytes, bool)> {
         let first = tokio::select! {
             biased;
@@ -68,7 +95,7 @@ impl Running {
         let mut ended = matches!(first, WatchItem::Error(_));
         let single = self.encoder.encode(first);
         let mut many: Option<BytesMut> = None;
-        while !ended && many.as_ref().map_or(single.len(), BytesMut::len) < FRAME_BYTES {
+        while !ended && many.as_ref().map_or(single.len(), BytesMut::len) < self.frame_bytes {
             let Some(item) = self.stream.try_next() else {
                 break;
             };
@@ -84,31 +111,26 @@ impl Running {
 
 /// Encodes the events of one watch.
 pub(super) struct Encoder {
-    kind: &'static Kind,
-    accepted: Accepted,
+    kind: KindRef,
+    shape: Shape,
+    protobuf: bool,
     include: IncludeObject,
     /// Whether a table's columns were sent.
     columns_sent: bool,
 }
 
 impl Encoder {
-    pub(super) fn new(
-        kind: &'static Kind,
-        accepted: Accepted,
-        query: &Query,
-    ) -> Result<Self, Status> {
-        let include = match accepted.shape {
-            Shape::Table(_) => IncludeObject::read(query)?,
-            _ => IncludeObject::Metadata,
-        };
-        // Lines are what separates events.
-        let accepted = Accepted {
-            pretty: false,
-            ..accepted
+    pub(super) fn new(kind: KindRef, accepted: Accepted, query: &Query) -> Result<Self, Status> {
+        let (shape, include) = match accepted.shape {
+            Shape::Table(_) => (accepted.shape, IncludeObject::read(query)?),
+            // There is no list to take the metadata of.
+            Shape::MetadataList(version) => (Shape::Metadata(version), IncludeObject::Metadata),
+            shape => (shape, IncludeObject::Metadata),
         };
         Ok(Self {
             kind,
-            accepted,
+            shape,
+            protobuf: accepted.media == Media::Protobuf,
             include,
             columns_sent: false,
         })
@@ -130,16 +152,18 @@ impl Encoder {
     }
 
     fn event(&mut self, event_type: EventType, object: &Arc<Object>, shared: &Event) -> Bytes {
-        let stored = self.kind.conversion.is_none();
-        let slot = match (self.accepted.media, self.accepted.shape) {
-            (Media::Json, Shape::Object) if stored => return shared.json_frame(event_type),
-            (Media::Json, Shape::Object) => Slot::Converted,
-            (Media::Json, Shape::Metadata) if stored => Slot::Metadata,
-            (Media::Json, Shape::Table("v1"))
+        let stored = self.kind.is_stored_form();
+        let slot = match (self.protobuf, self.shape) {
+            (false, Shape::Object) if stored => return shared.json_frame(event_type),
+            (false, Shape::Object) if !self.kind.is_custom() => Slot::Converted,
+            (false, Shape::Metadata("v1")) if stored => Slot::Metadata,
+            (false, Shape::Table("v1"))
                 if stored && self.columns_sent && self.include == IncludeObject::Metadata =>
             {
                 Slot::Table
             }
+            (true, Shape::Object) if stored => Slot::Protobuf,
+            (true, Shape::Metadata("v1")) if stored => Slot::ProtobufMetadata,
             _ => return self.fresh(event_type, object),
         };
         shared.frame(slot, event_type, |object| self.fresh(event_type, object))
@@ -147,10 +171,13 @@ impl Encoder {
 
     /// Encodes an event for this watch alone.
     fn fresh(&mut self, event_type: EventType, object: &Arc<Object>) -> Bytes {
-        let shown = respond::view(self.kind, object).map(|view| match self.accepted.shape {
+        if let Some(bytes) = self.translated(event_type, object) {
+            return bytes.unwrap_or_else(|e| self.error(&e.into_status()));
+        }
+        let shown = respond::view(&self.kind, object).map(|view| match self.shape {
             Shape::Object | Shape::Discovery(_) => view,
-            Shape::Metadata => metadata_only(view),
-            Shape::Table(version) => self.table(version, Some(view)),
+            Shape::Metadata(version) | Shape::MetadataList(version) => metadata_only(view, version),
+            Shape::Table(version) => self.table(version, view, false),
         });
         match shown {
             Ok(shown) => self.line(event_type.as_str(), &shown),
@@ -158,15 +185,36 @@ impl Encoder {
         }
     }
 
-    fn table(&mut self, version: &str, view: Option<Value>) -> Value {
-        let mut table = Table::new(self.kind, version, self.include);
+    /// Translates an object as it is stored to protobuf, where nothing else is
+    /// to be done to it.
+    fn translated(
+        &self,
+        event_type: EventType,
+        object: &Object,
+    ) -> Option<Result<Bytes, EncodeError>> {
+        if !self.protobuf || !self.kind.is_stored_form() {
+            return None;
+        }
+        let (api_version, kind) = match self.shape {
+            Shape::Object => (self.kind.api_version(), self.kind.kind),
+            Shape::Metadata(version) => (meta_version(version), METADATA),
+            _ => return None,
+        };
+        let found = protobuf::Type::find(&api_version, kind);
+        Some(found.and_then(|t| t.event(event_type.as_str(), object)))
+    }
+
+    fn table(&mut self, version: &'static str, view: Value, marker: bool) -> Value {
+        let mut table = Table::new(&self.kind, version, self.include);
         if self.columns_sent {
             table = table.without_columns();
         }
         self.columns_sent = true;
-        if let Some(view) = view {
-            table.version = meta::value::str_at(&view, "metadata.resourceVersion").to_owned();
-            table.push(self.kind, view, jiff::Timestamp::now());
+        table.version = meta::value::str_at(&view, "metadata.resourceVersion").to_owned();
+        let now = jiff::Timestamp::now();
+        match marker {
+            true => table.push_marker(&self.kind, view, now),
+            false => table.push(&self.kind, view, now),
         }
         table.finish()
     }
@@ -177,19 +225,13 @@ impl Encoder {
         if initial_events_end {
             metadata["annotations"] = json!({"k8s.io/initial-events-end": "true"});
         }
-        let shown = match self.accepted.shape {
-            Shape::Object | Shape::Discovery(_) => json!({
-                "kind": self.kind.kind, "apiVersion": self.kind.api_version(), "metadata": metadata,
-            }),
-            Shape::Metadata => json!({
-                "kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1",
-                "metadata": metadata,
-            }),
-            Shape::Table(version) => {
-                let mut table = self.table(version, None);
-                table["metadata"] = metadata;
-                table
-            }
+        let view = json!({
+            "kind": self.kind.kind, "apiVersion": self.kind.api_version(), "metadata": metadata,
+        });
+        let shown = match self.shape {
+            Shape::Object | Shape::Discovery(_) => view,
+            Shape::Metadata(version) | Shape::MetadataList(version) => metadata_only(view, version),
+            Shape::Table(version) => self.table(version, view, initial_events_end),
         };
         self.line("BOOKMARK", &shown)
     }
@@ -200,12 +242,21 @@ impl Encoder {
     }
 
     fn line(&self, event_type: &str, object: &Value) -> Bytes {
-        let event = json!({"type": event_type, "object": object});
-        let mut out = respond::encode(self.accepted, &event).unwrap_or_default();
-        match self.accepted.media {
-            Media::Json => out.push(b'\n'),
-            Media::Yaml => out.extend_from_slice(b"---\n"),
+        if self.protobuf {
+            let (api_version, kind) = meta::value::type_meta(object);
+            let found = protobuf::Type::find(api_version, kind);
+            return found
+                .and_then(|t| t.event_of(event_type, object))
+                .unwrap_or_else(|error| {
+                    tracing::error!(kind, %error, "an event cannot be shown in protobuf");
+                    // An event of no type, which clients pass over.
+                    Bytes::from_static(&[0; LENGTH_BYTES])
+                });
         }
+        let event = json!({"type": event_type, "object": object});
+        // A value always encodes.
+        let mut out = serde_json::to_vec(&event).unwrap_or_default();
+        out.push(b'\n');
         out.into()
     }
 }

@@ -52,7 +52,12 @@ pub(crate) async fn connect(
 }
 
 /// Sends one request and returns the answer as text.
-async fn ask(api: &Api, identity: Option<&Identity>, path: &str, header: &str) -> String {
+pub(crate) async fn ask(
+    api: &Api,
+    identity: Option<&Identity>,
+    path: &str,
+    header: &str,
+) -> String {
     let mut stream = connect(api, identity, b"http/1.1").await;
     let request =
         format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n{header}\r\n");

@@ -73,6 +73,14 @@ async fn plain_discovery() {
     let find = |name: &str| resources.iter().find(|r| r["name"] == name).unwrap();
     assert_eq!(find("pods")["shortNames"], json!(["po"]));
     assert_eq!(find("pods/log")["verbs"], json!(["get"]));
+    for (name, kind) in [
+        ("pods/exec", "PodExecOptions"),
+        ("pods/attach", "PodAttachOptions"),
+        ("pods/portforward", "PodPortForwardOptions"),
+    ] {
+        assert_eq!(find(name)["kind"], kind);
+        assert_eq!(find(name)["verbs"], json!(["create", "get"]));
+    }
     assert_eq!(find("bindings")["verbs"], json!(["create"]));
     let apps = api.get("/apis/apps/v1").await.ok();
     let scale = apps["resources"]

@@ -178,8 +178,10 @@ impl Api {
             .unwrap();
         let response = self.service.clone().oneshot(request).await.unwrap();
         assert_eq!(response.status(), StatusCode::OK);
+        let (parts, body) = response.into_parts();
         Watch {
-            body: response.into_body(),
+            headers: parts.headers,
+            body,
             rest: Vec::new(),
         }
     }
@@ -203,6 +205,7 @@ pub(crate) async fn send(service: &LocalService, request: Request<Full<Bytes>>) 
 
 /// A watch being read.
 pub(crate) struct Watch {
+    pub(crate) headers: HeaderMap,
     body: apiserver::body::BoxBody,
     rest: Vec<u8>,
 }
@@ -214,6 +217,23 @@ impl Watch {
             if let Some(end) = self.rest.iter().position(|b| *b == b'\n') {
                 let line: Vec<u8> = self.rest.drain(..=end).collect();
                 return Some(serde_json::from_slice(&line).unwrap());
+            }
+            let frame = tokio::time::timeout(PATIENCE, self.body.frame());
+            let frame = frame.await.expect("an event in time")?;
+            self.rest
+                .extend_from_slice(&frame.unwrap().into_data().unwrap());
+        }
+    }
+
+    /// Returns the next event of a watch in protobuf, without its length.
+    pub(crate) async fn message(&mut self) -> Option<Vec<u8>> {
+        loop {
+            if let Some((length, rest)) = self.rest.split_first_chunk::<4>() {
+                let length = u32::from_be_bytes(*length) as usize;
+                if rest.len() >= length {
+                    let end = 4 + length;
+                    return Some(self.rest.drain(..end).skip(4).collect());
+                }
             }
             let frame = tokio::time::timeout(PATIENCE, self.body.frame());
             let frame = frame.await.expect("an event in time")?;

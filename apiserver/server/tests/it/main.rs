@@ -3,14 +3,23 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that panics has failed")]
 
+mod apply;
 mod connections;
+mod crds;
 mod credentials;
 mod discovery;
+mod groups;
 mod harness;
+mod kinds;
 mod logs;
+mod managers;
 mod objects;
+mod options;
 mod reads;
 mod refusals;
+mod reviews;
 mod services;
 mod stopping;
+mod streams;
 mod watches;
+mod wire;

@@ -178,18 +178,68 @@ async fn bodies_that_are_none() {
     api.call(Method::POST, PODS, "text/plain", "x")
         .await
         .refused(415, "UnsupportedMediaType", "");
+    assert!(started.elapsed() < PATIENCE, "refused promptly");
+    assert_eq!(api.get(PODS).await.ok()["items"], json!([]));
+}
+
+#[tokio::test]
+async fn bodies_are_told_what_is_wrong_with_them() {
+    let api = Api::start().await;
+    for (body, words) in [
+        (
+            "not json",
+            "the object provided is unrecognized (must be of type Pod): couldn't get version/kind; json parse error: invalid character 'o' in literal null (expecting 'u') (6e6f74206a736f6e)",
+        ),
+        (
+            "",
+            "couldn't get version/kind; json parse error: unexpected end of JSON input (<empty>)",
+        ),
+        (
+            r#"{"kind":"Pod","apiVersion":"v1","x" 1}"#,
+            r#"invalid character '1' after object key ({"kind":"Pod","apiVersion":"v1 ...)"#,
+        ),
+        (
+            "[]",
+            "json: cannot unmarshal array into Go value of type struct",
+        ),
+    ] {
+        api.call(Method::POST, PODS, "application/json", body)
+            .await
+            .refused(400, "BadRequest", words);
+    }
+    api.call(Method::POST, PODS, "application/vnd.kubernetes.protobuf", "{}")
+        .await
+        .refused(400, "BadRequest", "the object provided is unrecognized (must be of type Pod): provided data does not appear to be a protobuf message, expected prefix [107 56 115 0] ({})");
+}
+
+#[tokio::test]
+async fn bodies_of_another_type() {
+    let api = Api::start().await;
     let mut wrong = pod("a");
     wrong["kind"] = json!("ConfigMap");
     api.post(PODS, &wrong)
         .await
-        .refused(400, "BadRequest", "kind");
+        .refused(
+            400,
+            "BadRequest",
+            r#"ConfigMap in version "v1" cannot be handled as a Pod: converting (v1.ConfigMap) to (core.Pod): unknown conversion"#,
+        );
     wrong = pod("a");
     wrong["apiVersion"] = json!("v2");
     api.post(PODS, &wrong).await.refused(
         400,
         "BadRequest",
-        "does not match the expected API version (v1)",
+        r#"Pod in version "v2" cannot be handled as a Pod: no kind "Pod" is registered for version "v2""#,
     );
+    let mut event = json!({"apiVersion": "v1", "kind": "Event", "metadata": {"name": "e"}});
+    event["involvedObject"] = json!({"kind": "Pod", "name": "p"});
+    api.post("/apis/events.k8s.io/v1/namespaces/default/events", &event)
+        .await
+        .refused(
+            400,
+            "BadRequest",
+            "the API version in the data (v1) does not match the expected API version (events.k8s.io/v1)",
+        );
     wrong = pod("a");
     wrong["metadata"]["namespace"] = json!("other");
     api.post(PODS, &wrong).await.refused(
@@ -197,7 +247,6 @@ async fn bodies_that_are_none() {
         "BadRequest",
         "namespace of the provided object does not match",
     );
-    assert!(started.elapsed() < PATIENCE, "refused promptly");
     assert_eq!(api.get(PODS).await.ok()["items"], json!([]));
 }
 
@@ -259,9 +308,15 @@ async fn unknown_and_duplicate_fields() {
 async fn reads_that_make_no_sense() {
     let api = Api::start().await;
     for (query, words) in [
-        ("resourceVersion=abc", "abc"),
+        (
+            "resourceVersion=abc",
+            r#"invalid resource version: resourceVersion: Invalid value: "abc": strconv.ParseUint: parsing "abc": invalid syntax"#,
+        ),
         ("limit=1&continue=garbage", "continue"),
-        ("limit=x", "limit"),
+        (
+            "limit=x",
+            r#"strconv.ParseInt: parsing "x": invalid syntax"#,
+        ),
         (
             "labelSelector=a%3D(",
             "unable to parse requirement: found '(', expected: identifier",
@@ -292,12 +347,44 @@ async fn reads_that_make_no_sense() {
     api.get(&format!("{PODS}/a/nothing"))
         .await
         .refused(404, "NotFound", "");
-    api.get_as(PODS, "application/vnd.kubernetes.protobuf")
+}
+
+#[tokio::test]
+async fn media_and_methods_that_are_not_served() {
+    let api = Api::start().await;
+    let only = "only the following media types are accepted: application/json, application/yaml, application/vnd.kubernetes.protobuf";
+    api.get_as(PODS, "text/html")
         .await
-        .refused(406, "NotAcceptable", "");
-    api.call(Method::PUT, PODS, "application/json", "{}")
-        .await
-        .refused(405, "MethodNotAllowed", "");
+        .refused(406, "NotAcceptable", only);
+    let only = "only the following media types are accepted: application/json;stream=watch, application/vnd.kubernetes.protobuf;stream=watch";
+    let answer = api
+        .get_as(&format!("{PODS}?watch=1"), "application/yaml")
+        .await;
+    assert_eq!(
+        (answer.code.as_u16(), answer.header("content-type")),
+        (406, "application/yaml")
+    );
+    assert!(answer.text().contains(only), "{}", answer.text());
+    let text = "the server does not allow this method on the requested resource";
+    for (method, path) in [
+        (Method::PUT, PODS),
+        (Method::PATCH, PODS),
+        (Method::OPTIONS, PODS),
+        (Method::POST, "/api/v1/namespaces/default/pods/a"),
+        (Method::DELETE, "/api/v1/namespaces/default/pods/a/log"),
+        (
+            Method::DELETE,
+            "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews",
+        ),
+    ] {
+        let status = api
+            .call(method, path, "application/json", "{}")
+            .await
+            .refused(405, "MethodNotAllowed", text);
+        assert_eq!(status["details"], json!({}));
+    }
+    let head = api.call(Method::HEAD, PODS, "", "").await;
+    assert_eq!(head.code.as_u16(), 405);
     api.call(Method::POST, "/version", "", "")
         .await
         .refused(405, "MethodNotAllowed", "");
@@ -313,7 +400,7 @@ async fn the_future_is_waited_for_only_so_long() {
         let status = answer.refused(
             504,
             "Timeout",
-            "Too large resource version: 99999, current:",
+            "Timeout: Too large resource version: 99999, current:",
         );
         assert_eq!(
             status["details"]["causes"][0]["reason"],
@@ -350,14 +437,14 @@ async fn patches_that_do_not_apply() {
     json_patch(json!([{"op": "dance", "path": "/a"}]))
         .await
         .refused(400, "BadRequest", "");
-    for content_type in [
-        "application/json",
-        "application/apply-patch+yaml",
-        "text/plain",
-    ] {
+    for content_type in ["application/json", "application/apply-patch", "text/plain"] {
         api.call(Method::PATCH, &path, content_type, "{}")
             .await
-            .refused(415, "UnsupportedMediaType", "accepted media types include");
+            .refused(
+                415,
+                "UnsupportedMediaType",
+                "accepted media types include: application/json-patch+json, application/merge-patch+json, application/strategic-merge-patch+json, application/apply-patch+yaml",
+            );
     }
     let stale = json!({"metadata": {"resourceVersion": "1"}, "data": {"k": "x"}});
     api.merge(&path, &stale)
@@ -384,7 +471,11 @@ async fn deletions_and_scales_that_may_not_be() {
         json!({"kind": "DeleteOptions", "apiVersion": "v1", "preconditions": {"uid": "other"}});
     api.delete(&path, &other)
         .await
-        .refused(409, "Conflict", "UID in precondition: other");
+        .refused(
+            409,
+            "Conflict",
+            "Operation cannot be fulfilled on Deployment.apps \"web\": the UID in the precondition (other) does not match the UID in record (",
+        );
     let scale = format!("{path}/scale");
     let mut negative = api.get(&scale).await.ok();
     assert_eq!(negative["spec"]["replicas"], 2);
@@ -444,24 +535,15 @@ async fn subresources_that_are_not_there_yet_are_named() {
     let api = Api::start().await;
     api.post(PODS, &pod("a")).await.ok();
     for (method, path) in [
-        (Method::POST, format!("{PODS}/a/exec?command=ls")),
-        (Method::GET, format!("{PODS}/a/exec?command=ls")),
-        (Method::POST, format!("{PODS}/a/attach")),
-        (Method::GET, format!("{PODS}/a/portforward")),
         (Method::GET, format!("{PODS}/a/proxy/index.html")),
-        (Method::PATCH, format!("{PODS}/a/ephemeralcontainers")),
         (Method::GET, format!("{SERVICES}/kubernetes/proxy/")),
         (Method::GET, "/api/v1/nodes/n1/proxy/healthz".to_owned()),
-        (
-            Method::POST,
-            "/api/v1/namespaces/default/serviceaccounts/default/token".to_owned(),
-        ),
     ] {
         let parts: Vec<&str> = path.split(['/', '?']).collect();
-        let name = ["exec", "attach", "portforward", "proxy", "token"]
+        let name = ["proxy"]
             .into_iter()
             .find(|n| parts.contains(n))
-            .unwrap_or("ephemeralcontainers");
+            .unwrap_or("nothing");
         let text = format!("/{name} is not supported by this server yet");
         api.call(method, &path, "application/json", "{}")
             .await

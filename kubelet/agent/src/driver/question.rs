@@ -1,10 +1,12 @@
-//! Which log the server should send for a container, or why there is none.
+//! Which log the server should send for a container, which container it should run
+//! a command in, or why there is none.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use k8s_openapi::api::core::v1::Pod;
 use kubelet_core::pod;
+use kubelet_core::runtime::ContainerRun;
 use kubelet_core::state::reported;
 
 use super::PodEntry;
@@ -57,14 +59,7 @@ impl LogQuestion {
         pods: &BTreeMap<String, PodEntry>,
         runtime: &dyn Runtime,
     ) -> LogAnswer {
-        // Two pods of one name can be here while the older one goes: the newer counts.
-        let of_name = |e: &&PodEntry| {
-            pod::name(e.pod()) == self.pod && pod::namespace(e.pod()) == self.namespace
-        };
-        let entry = pods
-            .values()
-            .filter(of_name)
-            .max_by_key(|e| e.pod().metadata.creation_timestamp.clone())
+        let entry = find(pods, &self.namespace, &self.pod, None)
             .ok_or_else(|| LogRefusal::NoPod(self.pod.clone()))?;
         let names = || (self.container.clone(), self.pod.clone());
         if pod::container(entry.pod(), &self.container).is_none() {
@@ -96,6 +91,81 @@ impl LogQuestion {
             LogRefusal::NoPrevious { container, pod }
         })
     }
+}
+
+/// Asks for a pod that a stream is to go to, and a container of it that runs.
+#[derive(Clone, Debug)]
+pub(crate) struct StreamQuestion {
+    pub(crate) namespace: String,
+    pub(crate) pod: String,
+    /// The pod's UID, if it must be this very one.
+    pub(crate) uid: Option<String>,
+    /// The container; none if only the pod is wanted.
+    pub(crate) container: Option<String>,
+}
+
+/// Where a stream goes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct StreamPlace {
+    /// The pod's UID.
+    pub(crate) pod_uid: String,
+    /// The container's id, if one was asked for.
+    pub(crate) container_id: String,
+}
+
+/// Says where a stream goes.
+pub(crate) type StreamAnswer = Result<StreamPlace, StreamRefusal>;
+
+/// Why there is no stream, in the words of upstream's kubelet.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum StreamRefusal {
+    #[error("pod does not exist")]
+    NoPod,
+    #[error("container not found ({0:?})")]
+    NoContainer(String),
+}
+
+impl StreamRefusal {
+    pub(crate) fn status(&self) -> http::StatusCode {
+        match self {
+            StreamRefusal::NoPod => http::StatusCode::NOT_FOUND,
+            StreamRefusal::NoContainer(_) => http::StatusCode::INTERNAL_SERVER_ERROR,
+        }
+    }
+}
+
+impl StreamQuestion {
+    pub(super) fn answer(&self, pods: &BTreeMap<String, PodEntry>) -> StreamAnswer {
+        let entry = find(pods, &self.namespace, &self.pod, self.uid.as_deref())
+            .ok_or(StreamRefusal::NoPod)?;
+        let container_id = match &self.container {
+            None => String::new(),
+            Some(name) => entry
+                .runtime()
+                .latest(name)
+                .filter(|instance| matches!(instance.run, ContainerRun::Running { .. }))
+                .map(|instance| instance.id.clone())
+                .ok_or_else(|| StreamRefusal::NoContainer(name.clone()))?,
+        };
+        Ok(StreamPlace {
+            pod_uid: pod::uid(entry.pod()).to_owned(),
+            container_id,
+        })
+    }
+}
+
+/// Finds a pod. Two of one name can be here while the older one goes: the newer
+/// counts.
+fn find<'a>(
+    pods: &'a BTreeMap<String, PodEntry>,
+    namespace: &str,
+    name: &str,
+    uid: Option<&str>,
+) -> Option<&'a PodEntry> {
+    pods.values()
+        .filter(|e| pod::name(e.pod()) == name && pod::namespace(e.pod()) == namespace)
+        .filter(|e| uid.is_none_or(|uid| pod::uid(e.pod()) == uid))
+        .max_by_key(|e| e.pod().metadata.creation_timestamp.clone())
 }
 
 fn is_waiting(pod: &Pod, container: &str) -> bool {

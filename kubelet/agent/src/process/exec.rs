@@ -9,6 +9,7 @@ use std::os::fd::AsRawFd as _;
 use std::process::Stdio;
 use std::time::Duration;
 
+use rustix::fd::OwnedFd;
 use rustix::fs::{Mode, OFlags};
 use rustix::process::Signal;
 use tokio::io::AsyncReadExt as _;
@@ -23,7 +24,7 @@ use crate::runtime::ExecOutput;
 const OUTPUT_BYTES_MAX: u64 = 10 * 1024;
 
 /// Kills the command's group when dropped, whatever became of the caller.
-struct Group(i32);
+pub(super) struct Group(pub(super) i32);
 
 impl Drop for Group {
     fn drop(&mut self) {
@@ -39,12 +40,7 @@ pub(super) async fn exec(
     let Some((program, args)) = command.split_first() else {
         return Err(RuntimeError::Exec("the command is empty".to_owned()));
     };
-    // By descriptor: the container's user may be unable to go through the
-    // directories that lead there.
-    // Only a directory: opening a pipe the container put there would never end.
-    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let dir = rustix::fs::open(&spec.working_dir, flags, Mode::empty())
-        .map_err(|e| RuntimeError::Exec(format!("chdir to {}: {e}", spec.working_dir.display())))?;
+    let dir = working_dir(spec)?;
     let mut child = Command::new(program);
     if let Some(who) = spec.run_as {
         child.uid(who.uid).gid(who.gid);
@@ -88,6 +84,16 @@ pub(super) async fn exec(
             })
         }
     }
+}
+
+/// Opens the container's working directory.
+pub(super) fn working_dir(spec: &ContainerSpec) -> Result<OwnedFd, RuntimeError> {
+    // By descriptor: the container's user may be unable to go through the
+    // directories that lead there.
+    // Only a directory: opening a pipe the container put there would never end.
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    rustix::fs::open(&spec.working_dir, flags, Mode::empty())
+        .map_err(|e| RuntimeError::Exec(format!("chdir to {}: {e}", spec.working_dir.display())))
 }
 
 /// Reads the beginning of a stream and throws the rest away, so that the

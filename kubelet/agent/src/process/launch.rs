@@ -215,6 +215,9 @@ fn container_spec(shared: &Shared, id: &str, request: &StartRequest) -> Containe
         working_dir: working_dir(request, &rootfs, image_dir),
         log_path,
         run_as: request.run_as,
+        stdin: request.stdin,
+        stdin_once: request.stdin_once,
+        tty: request.tty,
     }
 }
 

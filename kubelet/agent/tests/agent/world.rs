@@ -16,9 +16,11 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
 use tokio_util::sync::CancellationToken;
 
 /// Limit of a test's patience.
@@ -161,8 +163,8 @@ impl World {
         serving::server_config(identity, ca.as_bytes(), Path::new("ca")).unwrap()
     }
 
-    /// Asks the kubelet's server as the API server does; returns the whole answer.
-    pub(super) async fn get(&self, path: &str) -> String {
+    /// Returns the configuration of the API server's client.
+    pub(super) fn client_config(&self) -> rustls::ClientConfig {
         let key = KeyPair::generate().unwrap();
         let params = CertificateParams::new(vec!["apiserver".to_owned()]).unwrap();
         let certificate = params.signed_by(&key, &self.authority).unwrap();
@@ -170,7 +172,12 @@ impl World {
         let config = self
             .trusting()
             .with_client_auth_cert(vec![certificate.der().clone()], key);
-        self.get_with(config.unwrap(), path).await.unwrap()
+        config.unwrap()
+    }
+
+    /// Asks the kubelet's server as the API server does; returns the whole answer.
+    pub(super) async fn get(&self, path: &str) -> String {
+        self.get_with(self.client_config(), path).await.unwrap()
     }
 
     /// Begins a client that trusts the kubelet's own certificate.
@@ -187,16 +194,24 @@ impl World {
             .with_root_certificates(roots)
     }
 
+    /// Connects to the kubelet's server.
+    pub(super) async fn connect(
+        &self,
+        config: rustls::ClientConfig,
+    ) -> std::io::Result<TlsStream<TcpStream>> {
+        let address = self.agent.as_ref().unwrap().address;
+        let stream = TcpStream::connect(address).await?;
+        let name = ServerName::try_from("n1").unwrap();
+        let connector = TlsConnector::from(Arc::new(config));
+        connector.connect(name, stream).await
+    }
+
     pub(super) async fn get_with(
         &self,
         config: rustls::ClientConfig,
         path: &str,
     ) -> std::io::Result<String> {
-        let address = self.agent.as_ref().unwrap().address;
-        let stream = tokio::net::TcpStream::connect(address).await?;
-        let name = ServerName::try_from("n1").unwrap();
-        let connector = TlsConnector::from(Arc::new(config));
-        let mut stream = connector.connect(name, stream).await?;
+        let mut stream = self.connect(config).await?;
         let request = format!("GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
         stream.write_all(request.as_bytes()).await?;
         let mut answer = Vec::new();

@@ -10,13 +10,19 @@ use super::super::set::{Node, Set};
 
 /// Returns the set as this schema has it.
 pub fn reconcile(schema: &Schema, set: &Set) -> Set {
-    below(schema, schema.root(), set)
+    let mut set = set.clone();
+    reconcile_in_place(schema, &mut set);
+    set
 }
 
-fn below(schema: &Schema, ty: TypeId, set: &Set) -> Set {
+/// Makes the set what this schema has it.
+pub(in super::super) fn reconcile_in_place(schema: &Schema, set: &mut Set) {
+    below(schema, schema.root(), set);
+}
+
+fn below(schema: &Schema, ty: TypeId, set: &mut Set) {
     let atom = schema.atom(ty);
-    let mut out = Set::new();
-    for (element, node) in &set.nodes {
+    for (element, node) in &mut set.nodes {
         let inner = match (atom.narrow(None).shape(), element) {
             (Shape::Map(map), _) if is_deduced(map) => None,
             (Shape::Map(map), PathElement::Field(name)) => map.field(name),
@@ -24,27 +30,25 @@ fn below(schema: &Schema, ty: TypeId, set: &Set) -> Set {
             (Shape::List(list), _) => Some(list.element),
             _ => None,
         };
-        let node = match inner {
-            // What no longer is in the schema stays as it is.
-            None => node.clone(),
-            Some(inner) => reconciled(schema, inner, node),
-        };
-        out.put(element.clone(), node);
+        // What no longer is in the schema stays as it is.
+        if let Some(inner) = inner {
+            reconciled(schema, inner, node);
+        }
     }
-    out
 }
 
-fn reconciled(schema: &Schema, ty: TypeId, node: &Node) -> Node {
-    if !node.below.is_empty() && is_atomic(schema.atom(ty)) {
-        return Node {
+fn reconciled(schema: &Schema, ty: TypeId, node: &mut Node) {
+    if node.below.is_empty() {
+        return;
+    }
+    if is_atomic(schema.atom(ty)) {
+        *node = Node {
             member: true,
             below: Set::new(),
         };
+        return;
     }
-    Node {
-        member: node.member,
-        below: below(schema, ty, &node.below),
-    }
+    below(schema, ty, &mut node.below);
 }
 
 fn is_atomic(atom: &Atom) -> bool {

@@ -1,0 +1,94 @@
+//! `ephemeralcontainers`, `resize`: parts of a pod that change through doors of
+//! their own. What may change there is `registry::podparts`' to say.
+
+use std::sync::Arc;
+
+use http::Response;
+use meta::{Status, value};
+use registry::kind::Endpoint;
+use registry::podparts::Part;
+use registry::{Kind, schema};
+use serde_json::Value;
+
+use crate::api::{Api, Target};
+use crate::body::BoxBody;
+use crate::fields::Manager;
+use crate::input;
+use crate::negotiation::Offer;
+use crate::pipeline::Context;
+use crate::query::WriteOptions;
+use crate::request_info::Verb;
+use crate::verbs::{self, Change, Language, read_patch, store_change};
+
+pub(super) async fn serve(
+    api: &Arc<Api>,
+    cx: &mut Context,
+    target: &Target,
+    part: Part,
+    body: BoxBody,
+) -> Result<Response<BoxBody>, Status> {
+    let kind = target.kind();
+    let accepted = cx.accept(Offer::Resource)?;
+    let done = match cx.info.verb {
+        Verb::Update => {
+            let options = WriteOptions::read(&cx.query, "UpdateOptions")?;
+            let manager = Manager::of(cx, &options);
+            let mut new = input::read_object(cx, body, kind, options.field_validation).await?;
+            check_name(target, &new)?;
+            kind.strategy().default(&mut new);
+            let new = |old: &Value| part(kind, &new, old);
+            let change = Change {
+                endpoint: Endpoint::Other,
+                dry_run: options.dry_run,
+                by: Some(manager.writer(target, Endpoint::Other)?),
+                new: &new,
+            };
+            store_change(api, cx, target, change).await?
+        }
+        Verb::Patch => {
+            let language = Language::of(&cx.headers)?;
+            if language == Language::Apply {
+                return verbs::through(api, cx, target, Endpoint::Other, body).await;
+            }
+            let options = WriteOptions::read_patch(&cx.query)?;
+            let patch = read_patch(language, body).await?;
+            let manager = Manager::of(cx, &options);
+            let new = |old: &Value| {
+                let mut new = patch.apply(kind, old)?;
+                conform(kind, &mut new)?;
+                kind.strategy().default(&mut new);
+                part(kind, &new, old)
+            };
+            let change = Change {
+                endpoint: Endpoint::Other,
+                dry_run: options.dry_run,
+                by: Some(manager.writer(target, Endpoint::Other)?),
+                new: &new,
+            };
+            store_change(api, cx, target, change).await?
+        }
+        _ => return verbs::through(api, cx, target, Endpoint::Other, body).await,
+    };
+    done.respond(cx, accepted, kind)
+}
+
+fn check_name(target: &Target, new: &Value) -> Result<(), Status> {
+    let (given, name) = (value::name(new), &target.name);
+    if given == name {
+        return Ok(());
+    }
+    Err(Status::bad_request(format!(
+        "the name of the object ({given}) does not match the name on the URL ({name})"
+    )))
+}
+
+/// Checks the types of a patched object and prunes what they do not know.
+fn conform(kind: &Kind, object: &mut Value) -> Result<(), Status> {
+    let def = kind
+        .def()
+        .ok_or_else(|| Status::internal(format!("no schema for {}", kind.kind)))?;
+    match schema::conform(def, object) {
+        Ok(_) => Ok(()),
+        Err(e) => Err(Status::bad_request(e.message(&kind.gvk()))),
+    }
+}

@@ -1,0 +1,126 @@
+//! Clients of Kubernetes that we did not write, used as their users use them: the
+//! libraries for Python, Node and Rust, helm, and operators written with kopf and
+//! kube-rs.
+//!
+//! As in `tests/e2e`, a test whose tool is missing says so and passes; `tests/run`
+//! brings them all.
+
+#![allow(clippy::unwrap_used, reason = "a test fails where it finds a surprise")]
+#![allow(clippy::print_stderr, reason = "what a test says goes to its output")]
+
+#[path = "../e2e/harness.rs"]
+#[allow(dead_code, reason = "the end-to-end tests use the rest of it")]
+mod harness;
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use harness::{Cluster, alone, need};
+
+/// How long a whole script may take; one that hangs is stopped and fails.
+const SCRIPT_PATIENCE: Duration = Duration::from_secs(300);
+
+fn script(path: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("tests/clients")
+        .join(path)
+}
+
+/// Runs a script against a cluster of its own to its end, which must be a good one.
+fn passes(command: &mut Command) {
+    let kubectl = need!("kubectl");
+    let _alone = alone();
+    let cluster = Cluster::up(&kubectl);
+    let folder = cluster.data_dir();
+    let said = folder.join("script-output");
+    let output = std::fs::File::create(&said).unwrap();
+    let mut child = command
+        .env("KUBECONFIG", folder.join("kubeconfig"))
+        .env("KUBECTL", &kubectl)
+        .env("HOME", &folder)
+        .stdin(Stdio::null())
+        .stdout(output.try_clone().unwrap())
+        .stderr(output)
+        .spawn()
+        .unwrap_or_else(|e| panic!("{command:?}: {e}"));
+    let deadline = Instant::now() + SCRIPT_PATIENCE;
+    let status = loop {
+        if let Some(status) = child.try_wait().unwrap() {
+            break Some(status);
+        }
+        if Instant::now() > deadline {
+            child.kill().unwrap();
+            child.wait().unwrap();
+            break None;
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    };
+    let said = std::fs::read_to_string(said).unwrap_or_default();
+    assert!(
+        status.is_some_and(|s| s.success()),
+        "{command:?}: {status:?}\n{said}"
+    );
+    eprintln!("{said}");
+}
+
+fn python(libraries: &Path, name: &str) -> Command {
+    let mut command = Command::new("python3");
+    command
+        .arg(script("python").join(name))
+        .env("PYTHONPATH", libraries)
+        .env("PYTHONDONTWRITEBYTECODE", "1");
+    command
+}
+
+#[test]
+fn python_kubernetes() {
+    let libraries = need!("kubernetes-python");
+    passes(&mut python(&libraries, "kubernetes_client.py"));
+}
+
+#[test]
+fn python_kopf_operator() {
+    let libraries = need!("kubernetes-python");
+    passes(&mut python(&libraries, "kopf_driver.py"));
+}
+
+#[test]
+fn node_kubernetes() {
+    let libraries = need!("kubernetes-node");
+    let mut command = Command::new("node");
+    command
+        .arg(script("node/kubernetes_client.mjs"))
+        .env("NODE_PATH", libraries.join("node_modules"));
+    passes(&mut command);
+}
+
+#[test]
+fn helm() {
+    let helm = need!("helm");
+    let mut command = Command::new("bash");
+    command.arg(script("helm.sh")).env("HELM", helm);
+    passes(&mut command);
+}
+
+#[test]
+fn rust_operator() {
+    // Only together with the other tools, since it takes a while to build.
+    let _tools = need!("kubectl");
+    let target = Path::new(env!("CARGO_BIN_EXE_keelson"))
+        .ancestors()
+        .nth(2)
+        .unwrap()
+        .join("client-rust");
+    let status = Command::new(env!("CARGO"))
+        .args(["build", "--quiet", "--locked", "--manifest-path"])
+        .arg(script("rust/Cargo.toml"))
+        .env("CARGO_TARGET_DIR", &target)
+        // What cargo tells the test of its own package is no news for another.
+        .env_remove("RUSTFLAGS")
+        .stdin(Stdio::null())
+        .status()
+        .unwrap();
+    assert!(status.success(), "the operator in Rust does not build");
+    passes(&mut Command::new(target.join("debug/client-rust")));
+}

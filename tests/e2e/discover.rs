@@ -1,0 +1,148 @@
+//! `kubectl api-resources`, `api-versions`, `explain`, `version`, `cluster-info`,
+//! `auth`, `top`: what the server says of itself.
+
+use std::path::Path;
+
+use crate::harness::{Cluster, alone};
+
+with_each_kubectl![resources explanations who clear_failures];
+
+fn resources(kubectl: &Path) {
+    let _alone = alone();
+    let cluster = Cluster::up(kubectl);
+    let k = cluster.client();
+    let versions = k.run("api-versions");
+    for version in [
+        "apps/v1",
+        "v1",
+        "events.k8s.io/v1",
+        "coordination.k8s.io/v1",
+    ] {
+        assert!(
+            versions.lines().any(|l| l == version),
+            "{version}: {versions}"
+        );
+    }
+    assert!(versions.lines().is_sorted(), "{versions}");
+    let table = k.run("api-resources -o wide");
+    let pods = table.lines().find(|l| l.starts_with("pods ")).unwrap();
+    for word in [
+        "po",
+        "v1",
+        "true",
+        "Pod",
+        "deletecollection",
+        "watch",
+        "all",
+    ] {
+        assert!(pods.contains(word), "{pods}");
+    }
+    let cluster_wide = k.run("api-resources --namespaced=false -o name");
+    assert!(cluster_wide.lines().any(|l| l == "nodes"), "{cluster_wide}");
+    assert!(!cluster_wide.lines().any(|l| l == "pods"), "{cluster_wide}");
+    let apps = k.run("api-resources --api-group=apps -o name");
+    assert!(apps.contains("deployments.apps"), "{apps}");
+    assert!(apps.lines().all(|l| l.ends_with(".apps")), "{apps}");
+    let all = k.run("api-resources --categories=all -o name");
+    assert!(all.contains("pods") && !all.contains("configmaps"), "{all}");
+    let bindable = k.run("api-resources --verbs=list,watch -o name");
+    assert!(!bindable.contains("selfsubjectreviews"), "{bindable}");
+    let info = k.run("cluster-info");
+    assert!(
+        info.contains("Kubernetes control plane") && info.contains("is running at"),
+        "{info}"
+    );
+    let version = k.run("version");
+    assert!(version.contains("Server Version: v1.36."), "{version}");
+    for check in ["livez", "readyz", "healthz"] {
+        assert_eq!(k.run(&format!("get --raw /{check}")), "ok");
+    }
+    assert!(
+        k.run("get --raw /readyz?verbose")
+            .contains("readyz check passed")
+    );
+    assert!(k.run("get --raw /metrics").contains("# TYPE"));
+}
+
+fn explanations(kubectl: &Path) {
+    let _alone = alone();
+    let cluster = Cluster::up(kubectl);
+    let k = cluster.client();
+    let pod = k.run("explain pod");
+    for word in [
+        "KIND:       Pod",
+        "VERSION:    v1",
+        "DESCRIPTION:",
+        "FIELDS:",
+        "spec\t<PodSpec>",
+    ] {
+        assert!(pod.contains(word), "{word}: {pod}");
+    }
+    let required = k.run("explain pod.spec.containers");
+    assert!(required.contains("name\t<string> -required-"), "{required}");
+    let deep = k.run("explain deployment.spec.template.spec.containers.livenessProbe.exec.command");
+    assert!(deep.contains("<[]string>"), "{deep}");
+    let tree = k.run("explain lease.spec --recursive");
+    assert!(tree.contains("holderIdentity\t<string>"), "{tree}");
+    let old = k.run("explain events --api-version=events.k8s.io/v1");
+    assert!(old.contains("regarding"), "{old}");
+    assert!(
+        k.run("explain configmap -o plaintext-openapiv2")
+            .contains("binaryData")
+    );
+    assert!(
+        k.fail("explain pod.spec.nothing")
+            .contains("does not exist")
+    );
+    assert!(
+        k.fail("explain nothing")
+            .contains("doesn't have a resource type")
+    );
+}
+
+fn who(kubectl: &Path) {
+    let _alone = alone();
+    let cluster = Cluster::up(kubectl);
+    let k = cluster.client();
+    let me = k.run("auth whoami");
+    assert!(
+        me.contains("kubernetes-admin") && me.contains("system:masters"),
+        "{me}"
+    );
+    for question in [
+        "create pods",
+        "* *",
+        "get /metrics",
+        "delete nodes",
+        "get pods/log",
+    ] {
+        assert_eq!(
+            k.run(&format!("auth can-i {question}")),
+            "yes\n",
+            "{question}"
+        );
+    }
+    assert!(k.run("auth can-i --list").contains("[*]"));
+}
+
+fn clear_failures(kubectl: &Path) {
+    let _alone = alone();
+    let cluster = Cluster::up(kubectl);
+    let k = cluster.client();
+    // Nothing measures, and kubectl says just that.
+    for what in ["pods", "nodes"] {
+        assert!(
+            k.fail(&format!("top {what}"))
+                .contains("Metrics API not available")
+        );
+    }
+    assert!(
+        k.fail("get --raw /nothing")
+            .contains("could not find the requested resource")
+    );
+    assert!(
+        k.fail("get pods --server=https://127.0.0.1:1")
+            .contains("refused")
+    );
+    assert!(k.fail("logs none").contains(r#"pods "none" not found"#));
+}
