@@ -1,7 +1,6 @@
 //! ReplicaSet (apps/v1).
 
 use jiff::Timestamp;
-use meta::FieldError;
 use meta::value::{at, int_at};
 use serde_json::Value;
 
@@ -9,7 +8,7 @@ use super::workload;
 use crate::kind::{Column, Endpoint, Kind, STATUS_VERBS, Strategy, Subresource};
 use crate::podspec::fill;
 use crate::print;
-use crate::validate::{Errors, immutable, not_negative};
+use crate::validate::{Errors, immutable};
 
 /// Describes the kind.
 pub(crate) static KIND: Kind = Kind {
@@ -69,29 +68,8 @@ impl Strategy for ReplicaSet {
             immutable(new, old, "spec.selector", errors);
             return;
         }
-        let count = |field: &str| int_at(new, &format!("status.{field}")).unwrap_or(0);
-        for field in [
-            "replicas",
-            "fullyLabeledReplicas",
-            "readyReplicas",
-            "availableReplicas",
-        ] {
-            not_negative(new, &format!("status.{field}"), errors);
-            if count(field) > count("replicas") {
-                errors.push(FieldError::invalid(
-                    format!("status.{field}"),
-                    count(field),
-                    "cannot be greater than status.replicas",
-                ));
-            }
-        }
-        if count("availableReplicas") > count("readyReplicas") {
-            errors.push(FieldError::invalid(
-                "status.availableReplicas",
-                count("availableReplicas"),
-                "cannot be greater than readyReplicas",
-            ));
-        }
+        let counts = ["fullyLabeledReplicas", "readyReplicas", "availableReplicas"];
+        workload::counts(new, &counts, "readyReplicas", errors);
     }
 
     fn selectable_field(&self, object: &Value, name: &str) -> String {
