@@ -18,6 +18,8 @@ const USER: &str = "impersonate-user";
 const GROUP: &str = "impersonate-group";
 const UID: &str = "impersonate-uid";
 const EXTRA: &str = "impersonate-extra-";
+/// The group in which uids and extras are named.
+const META_GROUP: &str = "authentication.k8s.io";
 /// The user and the group of those who say nothing of themselves.
 const ANONYMOUS: &str = "system:anonymous";
 const UNAUTHENTICATED: &str = "system:unauthenticated";
@@ -31,23 +33,18 @@ pub(crate) fn gate(_: &Api, cx: &mut Context) -> Result<(), Status> {
     let uids = values(&cx.headers, UID);
     let asked = std::iter::once(("", "users", wanted.name.as_str()))
         .chain(groups.iter().map(|g| ("", "groups", g.as_str())))
-        .chain(uids.iter().map(|u| (meta_group(), "uids", u.as_str())));
+        .chain(uids.iter().map(|u| (META_GROUP, "uids", u.as_str())));
     for (group, resource, name) in asked {
         allowed(&cx.user, group, resource, name)?;
     }
     for (key, values) in &wanted.extra {
         for value in values {
             let resource = format!("userextras/{key}");
-            allowed(&cx.user, meta_group(), &resource, value)?;
+            allowed(&cx.user, META_GROUP, &resource, value)?;
         }
     }
     cx.user = wanted;
     Ok(())
-}
-
-/// The group in which uids and extras are named (KEP-1687).
-fn meta_group() -> &'static str {
-    "authentication.k8s.io"
 }
 
 fn allowed(user: &UserInfo, group: &str, resource: &str, name: &str) -> Result<(), Status> {

@@ -7,7 +7,6 @@ use http::Response;
 use meta::{Status, value};
 use registry::kind::Endpoint;
 use registry::podparts::Part;
-use registry::{Kind, schema};
 use serde_json::Value;
 
 use crate::api::{Api, Target};
@@ -55,7 +54,7 @@ pub(super) async fn serve(
             let manager = Manager::of(cx, &options);
             let new = |old: &Value| {
                 let mut new = patch.apply(kind, old)?;
-                conform(kind, &mut new)?;
+                kind.conform(&mut new)?;
                 kind.strategy().default(&mut new);
                 part(kind, &new, old)
             };
@@ -80,15 +79,4 @@ fn check_name(target: &Target, new: &Value) -> Result<(), Status> {
     Err(Status::bad_request(format!(
         "the name of the object ({given}) does not match the name on the URL ({name})"
     )))
-}
-
-/// Checks the types of a patched object and prunes what they do not know.
-fn conform(kind: &Kind, object: &mut Value) -> Result<(), Status> {
-    let def = kind
-        .def()
-        .ok_or_else(|| Status::internal(format!("no schema for {}", kind.kind)))?;
-    match schema::conform(def, object) {
-        Ok(_) => Ok(()),
-        Err(e) => Err(Status::bad_request(e.message(&kind.gvk()))),
-    }
 }

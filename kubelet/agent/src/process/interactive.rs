@@ -20,7 +20,8 @@ use rustix::process::Signal;
 use tokio::io::unix::AsyncFd;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::process::{Child, ChildStdin, Command};
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio_util::sync::CancellationToken;
 
 use super::RuntimeError;
 use super::exec::{Group, working_dir};
@@ -107,14 +108,25 @@ fn on_pipes(
             exited.send_replace(true);
             status
         };
-        tokio::select! {
-            () = left.cancelled() => {}
-            (_, status) = async { tokio::join!(streams, ended) } => {
-                let _nobody_asks = end.send(status);
-            }
-        }
+        let all = async { tokio::join!(streams, ended).1 };
+        tell_end(all, left, end).await;
     });
     Ok(session)
+}
+
+/// Tells how a command ended, once what it said was passed on; nothing if the user
+/// leaves before, which ends it.
+async fn tell_end(
+    ended: impl Future<Output = session::Ended>,
+    left: CancellationToken,
+    end: oneshot::Sender<session::Ended>,
+) {
+    tokio::select! {
+        () = left.cancelled() => {}
+        status = ended => {
+            let _nobody_asks = end.send(status);
+        }
+    }
 }
 
 async fn on_terminal(
@@ -154,12 +166,8 @@ async fn on_terminal(
             exited.send_replace(true);
             status
         };
-        tokio::select! {
-            () = left.cancelled() => {}
-            (_, status) = async { tokio::join!(streams, ended) } => {
-                let _nobody_asks = end.send(status);
-            }
-        }
+        let all = async { tokio::join!(streams, ended).1 };
+        tell_end(all, left, end).await;
     });
     Ok(session)
 }
