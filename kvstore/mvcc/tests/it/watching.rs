@@ -230,7 +230,12 @@ impl Hall {
                 assert_eq!(&event.kv, kv);
             }
             if client.create.prev_kv {
-                let before = self.world.model.at(change.main - 1).remove(&change.key);
+                // A key may be there before its creation: in a transaction that deletes it
+                // first.
+                let before = match event.is_create() {
+                    true => None,
+                    false => self.world.model.at(change.main - 1).remove(&change.key),
+                };
                 let compacted = change.main - 1 < self.world.model.compacted;
                 assert!(
                     event.prev_kv() == before.as_ref() || (compacted && event.prev_kv().is_none())
