@@ -59,6 +59,10 @@ pub(crate) struct Args {
     /// takes them over.
     #[arg(long)]
     leave_pods: bool,
+    /// Serve the API over its store and nothing else: no controller, scheduler or
+    /// kubelet acts on what is written. For operators' tests.
+    #[arg(long, conflicts_with_all = ["node_name", "image_map", "leave_pods"])]
+    api_only: bool,
 }
 
 /// Runs until the process is asked to end, or a part ends by itself.
@@ -75,8 +79,13 @@ pub(crate) fn run(args: Args) -> anyhow::Result<()> {
 async fn up(args: Args, started: Instant) -> anyhow::Result<()> {
     let mut signals = Signals::listen()?;
     let data_dir = data_dir(args.data_dir.as_deref())?;
-    let agent_options = agent_options(&args, &data_dir)?;
-    agent::check(&agent_options)?;
+    let agent_options = match args.api_only {
+        true => None,
+        false => Some(agent_options(&args, &data_dir)?),
+    };
+    if let Some(options) = &agent_options {
+        agent::check(options)?;
+    }
     kvserver::check_usable(&data_dir.join(STORE_DIR)).map_err(kvserver::StartError::from)?;
     check_free(SocketAddr::new(args.bind_address, args.port), "--port")?;
     check_free(
@@ -94,14 +103,16 @@ async fn up(args: Args, started: Instant) -> anyhow::Result<()> {
         tasks: JoinSet::new(),
         token: token.clone(),
     };
-    start_loops(&mut parts, &api);
-    let node = start_kubelet(&mut parts, &api, agent_options.clone())?;
-    tokio::select! {
-        ready = node => ready.context("the kubelet ended before its node was ready")?,
-        ended = parts.any_ended() => return Err(ended),
-        () = signals.next() => return Ok(()),
-    };
-    announce(&kubeconfig, store.client_addr, started);
+    if let Some(options) = &agent_options {
+        start_loops(&mut parts, &api);
+        let node = start_kubelet(&mut parts, &api, options.clone())?;
+        tokio::select! {
+            ready = node => ready.context("the kubelet ended before its node was ready")?,
+            ended = parts.any_ended() => return Err(ended),
+            () = signals.next() => return Ok(()),
+        };
+    }
+    announce(&args, &kubeconfig, store.client_addr, started);
 
     let result = tokio::select! {
         () = signals.next() => Ok(()),
@@ -111,8 +122,8 @@ async fn up(args: Args, started: Instant) -> anyhow::Result<()> {
     api.begin_shutdown();
     token.cancel();
     parts.all_ended().await;
-    if !args.leave_pods && result.is_ok() {
-        stop_pods(&agent_options.root_dir, &mut signals).await?;
+    if let Some(options) = agent_options.filter(|_| !args.leave_pods && result.is_ok()) {
+        stop_pods(&options.root_dir, &mut signals).await?;
     }
     api.shutdown().await;
     store.shutdown().await;
@@ -230,16 +241,24 @@ fn start_kubelet(
 }
 
 /// Tells how to use what is up.
-fn announce(kubeconfig: &Path, store: Option<SocketAddr>, started: Instant) {
+fn announce(args: &Args, kubeconfig: &Path, store: Option<SocketAddr>, started: Instant) {
     say::line(&format!("kubeconfig  {}", kubeconfig.display()));
     if let Some(addr) = store {
         say::line(&format!("store       http://{addr}"));
     }
     say::line("");
     say::line(&format!("  export KUBECONFIG={}", kubeconfig.display()));
-    say::line("  kubectl create deployment web --image=host -- sleep 3600");
-    say::line("  kubectl scale deployment web --replicas=5");
-    say::line("  kubectl get pods -o wide");
+    let tries: &[&str] = match args.api_only {
+        true => &["kubectl api-resources"],
+        false => &[
+            "kubectl create deployment web --image=host -- sleep 3600",
+            "kubectl scale deployment web --replicas=5",
+            "kubectl get pods -o wide",
+        ],
+    };
+    for line in tries {
+        say::line(&format!("  {line}"));
+    }
     say::line("");
     say::line(&format!("ready in {} ms", started.elapsed().as_millis()));
 }

@@ -8,6 +8,9 @@ use anyhow::{Context, bail};
 use tokio::io::{AsyncBufReadExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdout, Command};
 
+use crate::drive::Subject;
+use crate::target;
+
 /// How long a cluster may take to come up or go down.
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -42,6 +45,7 @@ pub(crate) fn build() -> anyhow::Result<PathBuf> {
 /// A running cluster in a temporary folder.
 pub(crate) struct Cluster {
     child: Child,
+    store_port: u16,
     lines: Lines<BufReader<ChildStdout>>,
     folder: tempfile::TempDir,
 }
@@ -49,11 +53,21 @@ pub(crate) struct Cluster {
 impl Cluster {
     /// Starts a cluster and waits until its node is ready.
     pub(crate) async fn up(keelson: &Path) -> anyhow::Result<Self> {
+        Self::start(keelson, &[]).await
+    }
+
+    /// Starts only the API over its store, and waits until it serves.
+    pub(crate) async fn api_only(keelson: &Path) -> anyhow::Result<Self> {
+        Self::start(keelson, &["--api-only"]).await
+    }
+
+    async fn start(keelson: &Path, flags: &[&str]) -> anyhow::Result<Self> {
         let folder = tempfile::tempdir()?;
         let log = std::fs::File::create(folder.path().join("log"))?;
         let mut child = Command::new(keelson)
             .args(["up", "--port=0", "--store-port=0", "--data-dir"])
             .arg(folder.path().join("data"))
+            .args(flags)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(log)
@@ -63,6 +77,7 @@ impl Cluster {
         let out = child.stdout.take().context("no standard output")?;
         let mut cluster = Self {
             child,
+            store_port: 0,
             lines: BufReader::new(out).lines(),
             folder,
         };
@@ -74,6 +89,9 @@ impl Cluster {
 
     async fn await_ready(&mut self) -> anyhow::Result<()> {
         while let Some(line) = self.lines.next_line().await? {
+            if let Some(port) = line.strip_prefix("store       http://127.0.0.1:") {
+                self.store_port = port.parse()?;
+            }
             if line.starts_with("ready in") {
                 return Ok(());
             }
@@ -84,14 +102,13 @@ impl Cluster {
 
     /// Returns a client with the written kubeconfig, over TLS like any other.
     pub(crate) fn client(&self) -> anyhow::Result<client::Client> {
-        let path = self.folder.path().join("data/kubeconfig");
-        let config = client::ClientConfig::from_file(&path)?;
-        Ok(client::Client::from_config(&config)?)
+        Ok(client::Client::from_config(&self.config()?)?)
     }
 
-    /// Returns the CPU the server has used, in microseconds.
-    pub(crate) fn cpu_us(&self) -> anyhow::Result<u64> {
-        cpu_us(self.pid()?)
+    /// Returns what the written kubeconfig says.
+    pub(crate) fn config(&self) -> anyhow::Result<client::ClientConfig> {
+        let path = self.folder.path().join("data/kubeconfig");
+        Ok(client::ClientConfig::from_file(&path)?)
     }
 
     /// Returns the server's resident memory in megabytes.
@@ -99,7 +116,7 @@ impl Cluster {
         rss_mb(self.pid()?)
     }
 
-    fn pid(&self) -> anyhow::Result<u32> {
+    pub(crate) fn pid(&self) -> anyhow::Result<u32> {
         self.child.id().context("the cluster ended")
     }
 
@@ -111,6 +128,28 @@ impl Cluster {
             .await
             .context("does not end")??;
         Ok(())
+    }
+}
+
+impl Subject for Cluster {
+    fn cpu_us(&self) -> anyhow::Result<u64> {
+        cpu_us(self.pid()?)
+    }
+
+    async fn syncs(&self) -> anyhow::Result<u64> {
+        target::syncs_of(self.store_port).await
+    }
+
+    fn data_bytes(&self) -> u64 {
+        target::taken(&self.folder.path().join("data"))
+    }
+
+    fn forget_peak(&self) -> anyhow::Result<()> {
+        forget_peak(self.pid()?)
+    }
+
+    fn peak_rss_mb(&self) -> anyhow::Result<u64> {
+        peak_rss_mb(self.pid()?)
     }
 }
 
@@ -127,6 +166,17 @@ pub(crate) fn cpu_us(pid: u32) -> anyhow::Result<u64> {
 /// Returns a process's resident memory in megabytes.
 pub(crate) fn rss_mb(pid: u32) -> anyhow::Result<u64> {
     memory_mb(pid, "VmRSS:")
+}
+
+/// Begins to measure the peak of a process's memory anew (proc(5), `clear_refs`).
+pub(crate) fn forget_peak(pid: u32) -> anyhow::Result<()> {
+    let path = format!("/proc/{pid}/clear_refs");
+    std::fs::write(&path, "5").with_context(|| format!("cannot write {path}"))
+}
+
+/// Returns the most memory a process had in use since [`forget_peak`].
+pub(crate) fn peak_rss_mb(pid: u32) -> anyhow::Result<u64> {
+    memory_mb(pid, "VmHWM:")
 }
 
 /// Returns a figure of a process's memory in megabytes.

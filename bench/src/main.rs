@@ -5,11 +5,15 @@
 //! for machines. Figures hold for the machine they were taken on; compare
 //! ratios within one run.
 
+mod api;
 mod cluster;
+mod drive;
 mod engine;
+mod envtest;
 mod machine;
 mod pause;
 mod plot;
+mod profile;
 mod report;
 mod scale;
 mod space;
@@ -43,8 +47,12 @@ enum Bench {
     Pause(pause::Args),
     /// Puts, reads, leases, watches and starts, next to a real etcd.
     Store(store::Args),
+    /// Every verb of the Kubernetes API over real HTTPS: what a request costs.
+    Api(api::Args),
+    /// Starts and stops of API servers as controller-runtime's envtest does them.
+    Envtest(envtest::Args),
     /// Where the server's CPU goes, by Linux's perf.
-    Profile(store::profile::Args),
+    Profile(profile::Args),
     /// What a large store takes: memory, time to open, disk as keys change.
     Space(space::Args),
     /// The store's rows on one engine or another: cost, space, crashes.
@@ -75,7 +83,9 @@ async fn run(args: Args) -> anyhow::Result<()> {
     let report = match args.command {
         Bench::EngineTask(order) => return engine::child::run(&order),
         Bench::Engine(engine) => engine::run(&engine)?,
-        Bench::Profile(profile) => return store::profile::run(&keelson()?, &profile).await,
+        Bench::Profile(profile) => return profile::run(&keelson()?, &profile).await,
+        Bench::Api(api) => api::run(&keelson()?, &api).await?,
+        Bench::Envtest(envtest) => envtest::run(&keelson()?, &envtest).await?,
         Bench::Scale(scale) => scale::run(&keelson()?, &scale).await?,
         Bench::Pause(pause) => pause::run(&keelson()?, &pause).await?,
         Bench::Store(store) => store::run(&keelson()?, &store).await?,

@@ -20,6 +20,7 @@ use proto::etcdserverpb::kv_client::KvClient;
 use tonic::transport::Channel;
 
 use self::jobs::Job;
+use crate::drive::Subject as _;
 use crate::report::{Ratio, Report, Run, say_error};
 use crate::target::Target;
 

@@ -41,6 +41,7 @@ pub(crate) enum Metric {
     OpsPerSecond,
     P50,
     P99,
+    Max,
     CpuPerOp,
     Rss,
 }
@@ -52,6 +53,7 @@ impl Metric {
             Self::OpsPerSecond => "ops_per_s",
             Self::P50 => "p50_us",
             Self::P99 => "p99_us",
+            Self::Max => "max_us",
             Self::CpuPerOp => "server_cpu_us_per_op",
             Self::Rss => "server_rss_mb",
         }
@@ -62,6 +64,7 @@ impl Metric {
             Self::OpsPerSecond => run.ops_per_s,
             Self::P50 => run.p50_us as f64,
             Self::P99 => run.p99_us as f64,
+            Self::Max => run.max_us as f64,
             Self::CpuPerOp => run.server_cpu_us_per_op,
             Self::Rss => run.server_rss_mb as f64,
         }
@@ -97,6 +100,9 @@ pub(crate) struct Report {
     pub(crate) sizes: Vec<Size>,
     /// Ours over a peer's; empty where no peer took part.
     pub(crate) ratios: Vec<Ratio>,
+    /// What some figures may be at most; empty where nothing was asked of them.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) bounds: Vec<Bound>,
     /// The engines that were compared; empty where nobody asked.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) engines: Vec<Figures>,
@@ -131,6 +137,29 @@ pub(crate) struct Ratio {
     pub(crate) margin: Option<f64>,
     /// Whether it is.
     pub(crate) held: Option<bool>,
+}
+
+/// What a figure of ours may be at most.
+#[derive(Serialize)]
+pub(crate) struct Bound {
+    pub(crate) case: String,
+    pub(crate) metric: String,
+    pub(crate) value: f64,
+    pub(crate) at_most: f64,
+    pub(crate) held: bool,
+}
+
+impl Bound {
+    pub(crate) fn new(run: &Run, metric: Metric, at_most: f64) -> Self {
+        let value = metric.of(run);
+        Self {
+            case: run.case.clone(),
+            metric: metric.name().to_owned(),
+            value,
+            at_most,
+            held: value <= at_most,
+        }
+    }
 }
 
 impl Report {
@@ -190,6 +219,14 @@ impl Report {
                 out,
                 "{} {}: {:.2} of the peer's{verdict}",
                 ratio.case, ratio.metric, ratio.ours_over_peer
+            )?;
+        }
+        for bound in &self.bounds {
+            let not = if bound.held { "" } else { "NOT " };
+            writeln!(
+                out,
+                "{} {}: {:.1}, {not}within {}",
+                bound.case, bound.metric, bound.value, bound.at_most
             )?;
         }
         Ok(())

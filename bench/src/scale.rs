@@ -19,6 +19,7 @@ use k8s_openapi::api::core::v1::Pod;
 use serde_json::json;
 
 use crate::cluster::Cluster;
+use crate::drive::Subject as _;
 use crate::report::{Report, Run};
 
 /// How long one step may take before the run is called broken.

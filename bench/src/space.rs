@@ -15,6 +15,7 @@ use proto::etcdserverpb as pb;
 use proto::etcdserverpb::kv_client::KvClient;
 use proto::etcdserverpb::maintenance_client::MaintenanceClient;
 
+use crate::drive::Subject as _;
 use crate::report::{Report, Size};
 use crate::target::Target;
 

@@ -7,22 +7,21 @@
 //! says more than throughput.
 
 mod cases;
-mod drive;
 mod kv;
 mod lease;
 mod mix;
 mod once;
-pub(crate) mod profile;
 mod watch;
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::Context;
-use hdrhistogram::Histogram;
 
-use self::cases::{CASES, Kind, Listed, Margin};
-use self::drive::{Measured, Plan};
+pub(crate) use self::cases::CASES;
+use self::cases::{Kind, Listed, Margin};
+pub(crate) use self::kv::{KEYS, fill};
+use crate::drive::{Measured, Plan, sum_up};
 use crate::report::{Ratio, Report, Run, say_error};
 use crate::target::Target;
 
@@ -48,6 +47,12 @@ pub(crate) struct Args {
     plot: Option<PathBuf>,
 }
 
+/// Says whether a case's name contains one of some parts, separated by semicolons.
+pub(crate) fn is_named(case: &str, parts: &str) -> bool {
+    let mut parts = parts.split(';').map(str::trim);
+    parts.any(|part| case.contains(part))
+}
+
 /// Makes the stores that are compared, ours first.
 fn stores(keelson: &Path, args: &Args, members: usize) -> anyhow::Result<Vec<Target>> {
     let mut stores = vec![Target::keelson(keelson)?.with_members(members)];
@@ -59,10 +64,10 @@ fn stores(keelson: &Path, args: &Args, members: usize) -> anyhow::Result<Vec<Tar
 
 pub(crate) async fn run(keelson: &Path, args: &Args) -> anyhow::Result<Report> {
     let wanted = |case: &&Listed| {
-        let named = args.cases.as_ref().is_none_or(|wanted| {
-            let mut parts = wanted.split(';').map(str::trim);
-            parts.any(|part| case.name.contains(part))
-        });
+        let named = args
+            .cases
+            .as_ref()
+            .is_none_or(|wanted| is_named(case.name, wanted));
         named && args.nodes.is_none_or(|nodes| nodes == case.members)
     };
     let mut report = Report::default();
@@ -79,7 +84,7 @@ pub(crate) async fn run(keelson: &Path, args: &Args) -> anyhow::Result<Report> {
             let mut stores = stores(keelson, args, members)?;
             for store in &mut stores {
                 store.start().await?;
-                kv::fill(store, kv::KEYS).await?;
+                fill(store, KEYS).await?;
             }
             for case in loads {
                 compare(&mut stores, case, args, &mut report).await?;
@@ -161,35 +166,6 @@ async fn compare(
 fn is_unknown(error: &anyhow::Error) -> bool {
     let status = error.downcast_ref::<tonic::Status>();
     status.is_some_and(|status| status.code() == tonic::Code::Unimplemented)
-}
-
-/// Takes the middle of some figures.
-fn median(mut of: Vec<f64>) -> f64 {
-    of.sort_by(f64::total_cmp);
-    of.get(of.len() / 2).copied().unwrap_or(0.0)
-}
-
-fn sum_up(case: &str, target: &str, rounds: &[Measured]) -> anyhow::Result<Run> {
-    let middle = |of: &dyn Fn(&Measured) -> f64| median(rounds.iter().map(of).collect());
-    let per_op =
-        |of: &dyn Fn(&Measured) -> u64| middle(&|m: &Measured| of(m) as f64 / m.ops.max(1) as f64);
-    let quantile = |q: f64| middle(&|m: &Measured| m.latencies.value_at_quantile(q) as f64) as u64;
-    let mut all = Histogram::new(3)?;
-    for round in rounds {
-        all.add(&round.latencies)?;
-    }
-    Ok(Run {
-        target: target.to_owned(),
-        ops_per_s: middle(&|m| m.ops as f64 / m.seconds),
-        p50_us: quantile(0.5),
-        p99_us: quantile(0.99),
-        p999_us: quantile(0.999),
-        server_cpu_us_per_op: per_op(&|m| m.cpu_us),
-        server_rss_mb: middle(&|m| m.rss_mb as f64) as u64,
-        syncs_per_op: per_op(&|m| m.syncs),
-        disk_bytes_per_op: per_op(&|m| m.disk_bytes),
-        ..Run::of(case.to_owned(), &all)
-    })
 }
 
 /// Compares the figures that the case has a margin for, or that of CPU.

@@ -12,6 +12,7 @@ use tokio::process::{Child, Command};
 use tonic::transport::Channel;
 
 use crate::cluster;
+use crate::drive::Subject;
 
 /// How long a member may take to come up or go down.
 const PATIENCE: Duration = Duration::from_secs(180);
@@ -198,54 +199,9 @@ impl Target {
         self.pids().map(of).sum()
     }
 
-    /// Returns the CPU all members have used, in microseconds.
-    pub(crate) fn cpu_us(&self) -> anyhow::Result<u64> {
-        self.sum(cluster::cpu_us)
-    }
-
     /// Returns the memory of all members.
     pub(crate) fn rss_mb(&self) -> anyhow::Result<u64> {
         self.sum(cluster::rss_mb)
-    }
-
-    /// Returns the bytes the members' files take on disk.
-    pub(crate) fn data_bytes(&self) -> u64 {
-        (0..self.members.len())
-            .map(|at| taken(&self.data(at)))
-            .sum()
-    }
-
-    /// Returns the most memory they had in use since [`Target::forget_peak`].
-    pub(crate) fn peak_rss_mb(&self) -> anyhow::Result<u64> {
-        self.sum(|pid| cluster::memory_mb(pid, "VmHWM:"))
-    }
-
-    /// Begins to measure the peak of memory anew (proc(5), `clear_refs`).
-    pub(crate) fn forget_peak(&self) -> anyhow::Result<()> {
-        for pid in self.pids() {
-            let path = format!("/proc/{pid}/clear_refs");
-            std::fs::write(&path, "5").with_context(|| format!("cannot write {path}"))?;
-        }
-        Ok(())
-    }
-
-    /// Returns how often the members have synced the log and the rows.
-    pub(crate) async fn syncs(&self) -> anyhow::Result<u64> {
-        const COUNTS: [&str; 2] = [
-            "etcd_disk_wal_fsync_duration_seconds_count ",
-            "etcd_disk_backend_commit_duration_seconds_count ",
-        ];
-        let mut syncs = 0;
-        for member in &self.members {
-            let text = metrics(member.port).await?;
-            let counts = text
-                .lines()
-                .filter_map(|line| COUNTS.iter().find_map(|name| line.strip_prefix(name)));
-            for count in counts {
-                syncs += count.trim().parse::<f64>()? as u64;
-            }
-        }
-        Ok(syncs)
     }
 
     /// Ends all members and waits until they have.
@@ -275,6 +231,51 @@ impl Target {
         }
         Ok(())
     }
+}
+
+impl Subject for Target {
+    fn cpu_us(&self) -> anyhow::Result<u64> {
+        self.sum(cluster::cpu_us)
+    }
+
+    async fn syncs(&self) -> anyhow::Result<u64> {
+        let mut syncs = 0;
+        for member in &self.members {
+            syncs += syncs_of(member.port).await?;
+        }
+        Ok(syncs)
+    }
+
+    fn data_bytes(&self) -> u64 {
+        (0..self.members.len())
+            .map(|at| taken(&self.data(at)))
+            .sum()
+    }
+
+    fn forget_peak(&self) -> anyhow::Result<()> {
+        self.pids().try_for_each(cluster::forget_peak)
+    }
+
+    fn peak_rss_mb(&self) -> anyhow::Result<u64> {
+        self.sum(cluster::peak_rss_mb)
+    }
+}
+
+/// Returns how often the member that serves there has synced the log and the rows.
+pub(crate) async fn syncs_of(port: u16) -> anyhow::Result<u64> {
+    const COUNTS: [&str; 2] = [
+        "etcd_disk_wal_fsync_duration_seconds_count ",
+        "etcd_disk_backend_commit_duration_seconds_count ",
+    ];
+    let mut syncs = 0;
+    let text = metrics(port).await?;
+    let counts = text
+        .lines()
+        .filter_map(|line| COUNTS.iter().find_map(|name| line.strip_prefix(name)));
+    for count in counts {
+        syncs += count.trim().parse::<f64>()? as u64;
+    }
+    Ok(syncs)
 }
 
 /// Reads a member's metrics.

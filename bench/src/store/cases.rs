@@ -1,10 +1,10 @@
 //! The list of cases: a new one is a line here.
 
-use super::drive::Plan;
 use super::kv::{self, Case, Read};
 use super::once::Once;
 use super::watch::{self, Shape};
 use super::{lease, mix};
+use crate::drive::Plan;
 use crate::report::Metric::{self, CpuPerOp, OpsPerSecond, P50, P99, Rss};
 use crate::target::Target;
 
@@ -21,23 +21,32 @@ use Margin::{AtLeast, AtMost};
 #[derive(Clone, Copy)]
 pub(super) enum Kind {
     /// Clients on a store that serves all cases in turn.
-    Load(fn(&Target, Plan) -> Case<'_>),
+    Load(Load),
     /// A store of its own.
     Once(Once),
 }
 
-pub(super) struct Listed {
-    pub(super) name: &'static str,
-    pub(super) members: usize,
+pub(crate) struct Listed {
+    pub(crate) name: &'static str,
+    pub(crate) members: usize,
     pub(super) kind: Kind,
     pub(super) margins: &'static [Margin],
 }
 
-const fn load(
-    name: &'static str,
-    run: fn(&Target, Plan) -> Case<'_>,
-    margins: &'static [Margin],
-) -> Listed {
+/// A load: clients on a store for a while.
+pub(crate) type Load = fn(&Target, Plan) -> Case<'_>;
+
+impl Listed {
+    /// Returns what runs it, if it is a load.
+    pub(crate) fn load(&self) -> Option<Load> {
+        match self.kind {
+            Kind::Load(load) => Some(load),
+            Kind::Once(_) => None,
+        }
+    }
+}
+
+const fn load(name: &'static str, run: Load, margins: &'static [Margin]) -> Listed {
     Listed {
         name,
         members: 1,
@@ -46,11 +55,7 @@ const fn load(
     }
 }
 
-const fn cluster(
-    name: &'static str,
-    run: fn(&Target, Plan) -> Case<'_>,
-    margins: &'static [Margin],
-) -> Listed {
+const fn cluster(name: &'static str, run: Load, margins: &'static [Margin]) -> Listed {
     Listed {
         members: 3,
         ..load(name, run, margins)
@@ -81,7 +86,7 @@ const fn fan_out(
 }
 
 /// All cases, in the order in which they run.
-pub(super) const CASES: &[Listed] = &[
+pub(crate) const CASES: &[Listed] = &[
     load(
         "put, 1 client",
         |t, p| kv::puts(t, p, (1, 1)),

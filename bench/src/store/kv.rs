@@ -10,11 +10,11 @@ use proto::etcdserverpb as pb;
 use proto::etcdserverpb::kv_client::KvClient;
 use tonic::transport::Channel;
 
-use super::drive::{Client, Measured, Plan, closed_loop, connections};
+use crate::drive::{Client, Measured, Plan, closed_loop, connections};
 use crate::target::Target;
 
 /// Keys there are from the start.
-pub(super) const KEYS: u64 = 10_000;
+pub(crate) const KEYS: u64 = 10_000;
 
 /// Bytes of their values.
 const VALUE_BYTES: usize = 300;
@@ -26,7 +26,7 @@ const FILL_OPS: u64 = 100;
 pub(super) const PREFIX: &str = "/registry/pods/default/";
 
 /// What a case starts from.
-pub(super) type Case<'a> = BoxFuture<'a, anyhow::Result<Measured>>;
+pub(crate) type Case<'a> = BoxFuture<'a, anyhow::Result<Measured>>;
 
 fn key(nth: u64) -> Bytes {
     format!("{PREFIX}{nth:08}").into()
@@ -50,7 +50,7 @@ fn scattered(nth: u64) -> u64 {
 }
 
 /// Writes keys, many in a transaction.
-pub(super) async fn fill(target: &Target, keys: u64) -> anyhow::Result<()> {
+pub(crate) async fn fill(target: &Target, keys: u64) -> anyhow::Result<()> {
     const WIDTH: u64 = 8;
     let channel = target.connect().await?;
     let value = value(VALUE_BYTES);

@@ -8,8 +8,8 @@ use proto::etcdserverpb::lease_client::LeaseClient;
 use tokio::sync::{Mutex, mpsc};
 use tokio_stream::wrappers::ReceiverStream;
 
-use super::drive::{Client, Plan, closed_loop, connections};
 use super::kv::Case;
+use crate::drive::{Client, Plan, closed_loop, connections};
 use crate::target::Target;
 
 /// Seconds a lease lives: longer than any run.
@@ -27,7 +27,7 @@ pub(super) fn grants(target: &Target, plan: Plan, (count, connected): (usize, us
                     let request = pb::LeaseGrantRequest { ttl: TTL, id: 0 };
                     client.lease_grant(request).await?;
                     Ok(1_u64)
-                }) as super::drive::Asked
+                }) as crate::drive::Asked
             }) as Client
         });
         closed_loop(target, plan, clients.collect()).await

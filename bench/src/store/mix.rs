@@ -10,9 +10,9 @@ use proto::etcdserverpb as pb;
 use proto::etcdserverpb::kv_client::KvClient;
 use tonic::transport::Channel;
 
-use super::drive::{Client, Plan, closed_loop, connections};
 use super::kv::{Case, PREFIX, guarded, succeed};
 use super::watch::Watch;
+use crate::drive::{Client, Plan, closed_loop, connections};
 use crate::target::Target;
 
 /// Bytes of a Lease object, and of a Pod.

@@ -8,8 +8,8 @@ use hdrhistogram::Histogram;
 use proto::etcdserverpb as pb;
 use proto::etcdserverpb::maintenance_client::MaintenanceClient;
 
-use super::drive::Measured;
 use super::kv::fill;
+use crate::drive::{Measured, Subject as _};
 use crate::{pause, target::Target};
 
 /// Keys of the store that is opened again.

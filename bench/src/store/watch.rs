@@ -19,8 +19,8 @@ use tokio::sync::{Notify, oneshot};
 use tonic::Streaming;
 use tonic::transport::Channel;
 
-use super::drive::{Counted, Plan, Window, connections, measure};
 use super::kv::Case;
+use crate::drive::{Counted, Plan, Window, connections, measure};
 use crate::target::Target;
 
 /// How many events watchers may be behind on average before the next put.

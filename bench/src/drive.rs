@@ -11,7 +11,22 @@ use anyhow::Context;
 use hdrhistogram::Histogram;
 use tonic::transport::Channel;
 
+use crate::report::Run;
 use crate::target::Target;
+
+/// What is measured: processes whose cost can be read.
+pub(crate) trait Subject {
+    /// Returns the CPU they have used, in microseconds.
+    fn cpu_us(&self) -> anyhow::Result<u64>;
+    /// Returns how often they have synced the log and the rows.
+    fn syncs(&self) -> impl Future<Output = anyhow::Result<u64>>;
+    /// Returns the bytes their files take on disk.
+    fn data_bytes(&self) -> u64;
+    /// Begins to measure the peak of memory anew.
+    fn forget_peak(&self) -> anyhow::Result<()>;
+    /// Returns the most memory they had in use since.
+    fn peak_rss_mb(&self) -> anyhow::Result<u64>;
+}
 
 /// How long a window may last before a run is called broken, beyond its own length.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -88,7 +103,7 @@ pub(crate) async fn connections(target: &Target, count: usize) -> anyhow::Result
 
 /// Lets clients ask in a closed loop.
 pub(crate) async fn closed_loop(
-    target: &Target,
+    target: &impl Subject,
     plan: Plan,
     clients: Vec<Client>,
 ) -> anyhow::Result<Measured> {
@@ -116,7 +131,7 @@ async fn ask(mut client: Client, window: Window) -> anyhow::Result<Counted> {
 
 /// Runs tasks over a window and takes the server's figures at its edges.
 pub(crate) async fn measure<T>(
-    target: &Target,
+    target: &impl Subject,
     window: Window,
     tasks: impl IntoIterator<Item = T>,
 ) -> anyhow::Result<Measured>
@@ -147,5 +162,35 @@ where
         syncs: target.syncs().await?.saturating_sub(syncs),
         disk_bytes: target.data_bytes().saturating_sub(disk),
         rss_mb: target.peak_rss_mb()?,
+    })
+}
+
+/// Takes the middle of some figures.
+fn median(mut of: Vec<f64>) -> f64 {
+    of.sort_by(f64::total_cmp);
+    of.get(of.len() / 2).copied().unwrap_or(0.0)
+}
+
+/// Takes the middle of each figure of some rounds.
+pub(crate) fn sum_up(case: &str, target: &str, rounds: &[Measured]) -> anyhow::Result<Run> {
+    let middle = |of: &dyn Fn(&Measured) -> f64| median(rounds.iter().map(of).collect());
+    let per_op =
+        |of: &dyn Fn(&Measured) -> u64| middle(&|m: &Measured| of(m) as f64 / m.ops.max(1) as f64);
+    let quantile = |q: f64| middle(&|m: &Measured| m.latencies.value_at_quantile(q) as f64) as u64;
+    let mut all = Histogram::new(3)?;
+    for round in rounds {
+        all.add(&round.latencies)?;
+    }
+    Ok(Run {
+        target: target.to_owned(),
+        ops_per_s: middle(&|m| m.ops as f64 / m.seconds),
+        p50_us: quantile(0.5),
+        p99_us: quantile(0.99),
+        p999_us: quantile(0.999),
+        server_cpu_us_per_op: per_op(&|m| m.cpu_us),
+        server_rss_mb: middle(&|m| m.rss_mb as f64) as u64,
+        syncs_per_op: per_op(&|m| m.syncs),
+        disk_bytes_per_op: per_op(&|m| m.disk_bytes),
+        ..Run::of(case.to_owned(), &all)
     })
 }

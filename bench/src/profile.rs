@@ -1,4 +1,4 @@
-//! `bench profile`: where the store's CPU goes, case by case.
+//! `bench profile`: where a server's CPU goes, case by case.
 //!
 //! Linux's `perf` samples the server while a case's load runs. A sample within the
 //! kernel belongs to the system call it is in, any other to the crate its function is
@@ -14,10 +14,11 @@ use std::time::Duration;
 use anyhow::{Context as _, ensure};
 use tokio::process::Command;
 
-use super::cases::{CASES, Kind, Listed};
-use super::drive::{Measured, Plan};
-use super::kv;
+use crate::api;
+use crate::cluster::Cluster;
+use crate::drive::{Measured, Plan};
 use crate::report::say;
+use crate::store::{self, is_named};
 use crate::target::Target;
 
 /// Samples a second: no multiple of anything that happens in a second.
@@ -32,8 +33,8 @@ const MAIN_CASES: &str = "put, 1000 clients;linearizable get, 100 clients, 10 co
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Cases of `bench store` of one member, by parts of their names, separated by
-    /// semicolons.
+    /// Cases of `bench store` of one member and of `bench api`, by parts of their
+    /// names, separated by semicolons.
     #[arg(long, default_value = MAIN_CASES)]
     cases: String,
     /// Seconds that are sampled.
@@ -45,35 +46,67 @@ pub(crate) struct Args {
 }
 
 pub(crate) async fn run(keelson: &Path, args: &Args) -> anyhow::Result<()> {
+    store_cases(keelson, args).await?;
+    api_cases(keelson, args).await
+}
+
+/// What is sampled, and how long.
+fn plan(args: &Args) -> Plan {
+    Plan {
+        warm_up: WARM_UP,
+        window: Duration::from_secs_f64(args.seconds),
+    }
+}
+
+async fn store_cases(keelson: &Path, args: &Args) -> anyhow::Result<()> {
+    let single = store::CASES.iter().filter(|case| case.members == 1);
+    let named = single.filter(|case| is_named(case.name, &args.cases));
+    let loads = named.filter_map(|case| Some((case.name, case.load()?)));
+    let loads: Vec<_> = loads.collect();
+    if loads.is_empty() {
+        return Ok(());
+    }
     let mut store = Target::keelson(keelson)?;
     store.start().await?;
-    kv::fill(&store, kv::KEYS).await?;
-    for case in CASES.iter().filter(|case| case.members == 1) {
-        let mut parts = args.cases.split(';').map(str::trim);
-        if parts.any(|part| case.name.contains(part)) {
-            profile(&store, case, args).await?;
-        }
+    store::fill(&store, store::KEYS).await?;
+    let pid = store.pids().next().context("nothing runs")?;
+    for (name, load) in loads {
+        profile(name, pid, load(&store, plan(args)), args).await?;
     }
     store.stop().await
 }
 
-async fn profile(store: &Target, case: &Listed, args: &Args) -> anyhow::Result<()> {
-    let Kind::Load(load) = case.kind else {
+async fn api_cases(keelson: &Path, args: &Args) -> anyhow::Result<()> {
+    let cases = api::CASES.iter();
+    let cases: Vec<_> = cases
+        .filter(|case| is_named(case.name, &args.cases))
+        .collect();
+    if cases.is_empty() {
         return Ok(());
-    };
-    let plan = Plan {
-        warm_up: WARM_UP,
-        window: Duration::from_secs_f64(args.seconds),
-    };
+    }
+    let cluster = Cluster::api_only(keelson).await?;
+    let callers = api::prepare(&cluster).await?;
+    for case in cases {
+        let load = api::run_case(&cluster, &callers, case, plan(args));
+        profile(case.name, cluster.pid()?, load, args).await?;
+    }
+    cluster.down().await
+}
+
+async fn profile(
+    case: &str,
+    pid: u32,
+    load: impl Future<Output = anyhow::Result<Measured>>,
+    args: &Args,
+) -> anyhow::Result<()> {
     let data = tempfile::NamedTempFile::new()?;
-    let (measured, sampled) = tokio::join!(load(store, plan), sample(store, data.path(), plan));
+    let (measured, sampled) = tokio::join!(load, sample(pid, data.path(), plan(args)));
     sampled?;
     print(case, &measured?, &read(data.path()).await?, args)
 }
 
-/// Lets perf sample the store while the window is open.
-async fn sample(store: &Target, data: &Path, plan: Plan) -> anyhow::Result<()> {
-    let pid = store.pids().next().context("nothing runs")?;
+/// Lets perf sample a process while the window is open.
+async fn sample(pid: u32, data: &Path, plan: Plan) -> anyhow::Result<()> {
     tokio::time::sleep(plan.warm_up).await;
     let status = Command::new("perf")
         .args([
@@ -134,13 +167,13 @@ fn count(script: &str) -> Samples {
 }
 
 /// Prints two tables of Markdown.
-fn print(case: &Listed, measured: &Measured, samples: &Samples, args: &Args) -> anyhow::Result<()> {
-    ensure!(samples.all > 0, "{}: perf saw nothing", case.name);
+fn print(case: &str, measured: &Measured, samples: &Samples, args: &Args) -> anyhow::Result<()> {
+    ensure!(samples.all > 0, "{}: perf saw nothing", case);
     let per_op = measured.cpu_us as f64 / measured.ops.max(1) as f64;
     let rate = measured.ops as f64 / measured.seconds;
     say(&format!(
         "\n### {}\n\n{per_op:.1} µs of server CPU each, {rate:.0} a second; {} samples.\n",
-        case.name, samples.all
+        case, samples.all
     ))?;
     let share = |count: u64| count as f64 / samples.all as f64;
     let line = |what: &str, count: u64| {
