@@ -42,6 +42,7 @@ pub mod entries;
 pub mod error;
 mod fields;
 mod gotext;
+mod quick;
 pub mod reset;
 mod same;
 pub mod scaled;

@@ -374,23 +374,26 @@ pub fn selector(selector: Option<&Value>, path: &str, errors: &mut Errors) {
 /// Tells whether two values mean the same to Go's semantic comparison: what is
 /// absent equals what is empty.
 pub fn same(a: Option<&Value>, b: Option<&Value>) -> bool {
-    let present = |v: Option<&Value>| match v {
-        None | Some(Value::Null) => false,
-        Some(Value::Array(items)) => !items.is_empty(),
-        Some(Value::Object(map)) => !map.is_empty(),
-        Some(Value::String(text)) => !text.is_empty(),
-        Some(Value::Bool(_) | Value::Number(_)) => true,
+    // Most are the same to the letter, which is told without looking anything up.
+    a == b || means_same(a, b)
+}
+
+fn means_same(a: Option<&Value>, b: Option<&Value>) -> bool {
+    let present = |v: &&Value| match v {
+        Value::Null => false,
+        Value::Array(items) => !items.is_empty(),
+        Value::Object(map) => !map.is_empty(),
+        Value::String(text) => !text.is_empty(),
+        Value::Bool(_) | Value::Number(_) => true,
     };
-    match (
-        a.filter(|v| present(Some(v))),
-        b.filter(|v| present(Some(v))),
-    ) {
-        (Some(Value::Object(a)), Some(Value::Object(b))) => a
-            .keys()
-            .chain(b.keys())
-            .all(|key| same(a.get(key), b.get(key))),
+    match (a.filter(present), b.filter(present)) {
+        (Some(Value::Object(a)), Some(Value::Object(b))) => {
+            a.iter().all(|(key, is)| means_same(Some(is), b.get(key)))
+                && b.iter()
+                    .all(|(key, is)| a.contains_key(key) || !present(&is))
+        }
         (Some(Value::Array(a)), Some(Value::Array(b))) => {
-            a.len() == b.len() && a.iter().zip(b).all(|(a, b)| same(Some(a), Some(b)))
+            a.len() == b.len() && a.iter().zip(b).all(|(a, b)| means_same(Some(a), Some(b)))
         }
         (a, b) => a == b,
     }

@@ -15,11 +15,12 @@ use super::entries::{
 };
 use super::error::{ApplyError, Conflict, MergeError, Problems};
 use super::gotext;
+use super::quick;
 use super::reset::ResetFields;
 use super::same::{entries_of, same_but_entries, same_but_times, without_entries};
 use super::schema::Schema;
 use super::set::{self, Set};
-use super::typed::{Duplicates, Typed};
+use super::typed::{self, Duplicates, Typed};
 use super::update::{Config, Converter, Updater, value_error};
 use crate::validate;
 
@@ -135,8 +136,16 @@ pub fn update(live: Option<&Value>, mut new: Value, writer: &Writer<'_>) -> Valu
         entries::put(&mut new, before.cloned());
         return new;
     }
-    let given = entries::take(&mut new);
+    let mut given = entries::take(&mut new);
     let shared = Arc::new(new);
+    if untouched && let Some(live) = live {
+        let list = given.take().or_else(|| before.cloned());
+        if let Some(list) = list.and_then(|list| writer.keep(live, &shared, list)) {
+            let mut new = Arc::unwrap_or_clone(shared);
+            entries::put(&mut new, Some(list));
+            return new;
+        }
+    }
     let managed = writer.account(live, &shared, given.as_ref());
     let mut new = Arc::unwrap_or_clone(shared);
     match managed {
@@ -253,6 +262,27 @@ impl Writer<'_> {
             problems,
         })?;
         Ok(self.track(&live, &new, &managed, self.manager)?)
+    }
+
+    /// Brings the entries of before up to date with an update; `None` where that
+    /// takes more than another time.
+    pub(super) fn keep(&self, live: &Value, new: &Arc<Value>, list: Value) -> Option<Value> {
+        let version = self.gvk.api_version();
+        let typed = Typed::new(self.schema, Arc::clone(new), Duplicates::Allowed);
+        let new = typed.ok()?;
+        let filter = self.reset.get(&version);
+        let paths = typed::compare(self.schema, live, new.value());
+        let paths = paths.ok()?.filtered(filter);
+        let own = stripped(&paths.modified.clone().union(&paths.added));
+        let id = ManagerId::new(self.manager, Operation::Update, &version, self.subresource);
+        let change = quick::Change {
+            id: &id,
+            version: &version,
+            now: &meta::time::format(self.now),
+            paths: &paths,
+            own: &own,
+        };
+        quick::entries(self.schema, list, &change)
     }
 
     /// Accounts for an update by a manager.

@@ -29,12 +29,12 @@ pub fn same_but_times(old: &Value, new: &Value) -> bool {
 
 /// Tells whether two objects are the same but for who owns what of them.
 pub(super) fn same_but_entries(old: &Value, new: &Value) -> bool {
-    same_but(old, new, "metadata")
-        && match (old.get("metadata"), new.get("metadata")) {
-            (Some(old), Some(new)) => same_but(old, new, ENTRIES),
-            (None, None) => true,
-            _ => false,
-        }
+    let same_metadata = match (old.get("metadata"), new.get("metadata")) {
+        (Some(old), Some(new)) => same_but(old, new, ENTRIES),
+        (None, None) => true,
+        _ => false,
+    };
+    same_metadata && same_but(old, new, "metadata")
 }
 
 /// Tells whether two objects are the same but for one member.

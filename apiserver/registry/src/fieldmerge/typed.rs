@@ -19,8 +19,9 @@ use std::sync::Arc;
 use serde_json::Value;
 
 pub use compare::Comparison;
+pub(super) use compare::compare;
 pub use reconcile::reconcile;
-pub(super) use reconcile::reconcile_in_place;
+pub(super) use reconcile::{is_reconciled, reconcile_in_place};
 
 use super::error::Problems;
 use super::schema::Schema;

@@ -206,7 +206,8 @@ impl Updater<'_> {
         };
         managed.0.insert(config.id.clone(), owned);
         let new = match last {
-            Some(last) if !last.set.is_empty() => {
+            // Who states all that it stated before gives nothing up.
+            Some(last) if !self.is_stated(&last, config, &managed) => {
                 let pruned = self.prune(&merged, &managed, config.version, &last)?;
                 // What lost all it had goes, unless somebody states it to be empty.
                 let mut owned = Set::new();
@@ -235,6 +236,14 @@ impl Updater<'_> {
             object: Some(new).filter(|_| !same),
             managed,
         })
+    }
+
+    /// Tells whether a configuration states all that its manager applied last.
+    fn is_stated(&self, last: &Owned, config: Config<'_>, managed: &Managed) -> bool {
+        let now = managed.0.get(config.id);
+        last.set.is_empty()
+            || last.api_version == config.version
+                && now.is_some_and(|now| last.set.difference(&now.set).is_empty())
     }
 
     /// Removes what the manager applied last time and does not apply now, unless

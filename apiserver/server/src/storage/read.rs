@@ -44,7 +44,7 @@ impl ResourceStore {
         let Some(kv) = got.kv else { return Ok(None) };
         match self.cached(key) {
             Some(o) if o.resource_version.0 == kv.mod_revision => Ok(Some(o)),
-            _ => self.decode(&kv).map(Some),
+            _ => self.decode_one(&kv).map(Some),
         }
     }
 

@@ -190,9 +190,23 @@ impl ResourceStore {
     /// Decodes what the store keeps under a key.
     pub(super) fn decode(&self, kv: &Kv) -> Result<Arc<Object>, Status> {
         self.decode_parts(kv.value.clone(), kv.mod_revision)
-            .map_err(|e| {
-                Status::internal(format!("unable to decode the object at {}: {e}", kv.key))
-            })
+            .map_err(|e| undecodable(kv, &e))
+    }
+
+    /// Decodes what the store keeps under a key for who asked for just that: nobody
+    /// selects it, so the values of its fields are left out where nothing else needs
+    /// the whole of it read.
+    pub(super) fn decode_one(&self, kv: &Kv) -> Result<Arc<Object>, Status> {
+        if self.config.reader.is_some() {
+            return self.decode(kv);
+        }
+        Object::decode(
+            kv.value.clone(),
+            ResourceVersion(kv.mod_revision),
+            Vec::new(),
+        )
+        .map(Arc::new)
+        .map_err(|e| undecodable(kv, &e))
     }
 
     pub(super) fn decode_parts(
@@ -261,4 +275,11 @@ impl ResourceStore {
         Status::failure(meta::Reason::TooManyRequests, "storage is (re)initializing")
             .with_retry_after(1)
     }
+}
+
+fn undecodable(kv: &Kv, error: &meta::object::ObjectError) -> Status {
+    Status::internal(format!(
+        "unable to decode the object at {}: {error}",
+        kv.key
+    ))
 }

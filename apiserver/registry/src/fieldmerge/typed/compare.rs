@@ -41,7 +41,11 @@ impl Comparison {
 }
 
 /// Compares two values of one type.
-pub(super) fn compare(schema: &Schema, old: &Value, new: &Value) -> Result<Comparison, Problems> {
+pub(in super::super) fn compare(
+    schema: &Schema,
+    old: &Value,
+    new: &Value,
+) -> Result<Comparison, Problems> {
     let mut walk = Walk {
         schema,
         path: Path::new(),
@@ -168,17 +172,20 @@ impl Walk<'_> {
             .flat_map(|fields| fields.iter().map(|(name, _)| name))
             .collect();
         for name in names {
+            let (old, new) = (
+                old.and_then(|fields| fields.get(name)),
+                new.and_then(|fields| fields.get(name)),
+            );
+            // Most writes leave most fields alone; those need no walk, and no path.
+            if old == new {
+                continue;
+            }
             let element = PathElement::field(name.as_str());
             let Some(ty) = map.field(name) else {
                 let why = Problems::one("field not declared in schema".to_owned());
                 return Err(why.below(&element));
             };
-            self.below(
-                element,
-                ty,
-                old.and_then(|fields| fields.get(name)),
-                new.and_then(|fields| fields.get(name)),
-            )?;
+            self.below(element, ty, old, new)?;
         }
         Ok(())
     }
@@ -210,6 +217,7 @@ impl Walk<'_> {
         new: &[&Value],
     ) -> Result<(), Problems> {
         match (old.len(), new.len()) {
+            (1, 1) if old == new => return Ok(()),
             (0 | 1, 0 | 1) => {
                 return self.below(
                     name,

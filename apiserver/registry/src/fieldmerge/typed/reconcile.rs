@@ -4,6 +4,8 @@
 //! something inside. The other way nothing is to be done: whoever owned the
 //! whole owns its path, and what is inside comes when it is next applied.
 
+use serde_json::{Map, Value};
+
 use super::super::element::PathElement;
 use super::super::schema::{Atom, Builder, ListKind, MapType, Schema, Shape, TypeId};
 use super::super::set::{Node, Set};
@@ -18,6 +20,30 @@ pub fn reconcile(schema: &Schema, set: &Set) -> Set {
 /// Makes the set what this schema has it.
 pub(in super::super) fn reconcile_in_place(schema: &Schema, set: &mut Set) {
     below(schema, schema.root(), set);
+}
+
+/// Tells whether the JSON of a set is what this schema would make of it.
+pub(in super::super) fn is_reconciled(schema: &Schema, fields: &Map<String, Value>) -> bool {
+    is_reconciled_below(schema, schema.root(), fields)
+}
+
+fn is_reconciled_below(schema: &Schema, ty: TypeId, fields: &Map<String, Value>) -> bool {
+    let shape = schema.atom(ty).narrow(None).shape();
+    let mut below = fields.iter().filter(|(key, _)| *key != ".");
+    below.all(|(key, inner)| {
+        let ty = match (shape, key.strip_prefix("f:")) {
+            (Shape::Map(map), _) if is_deduced(map) => None,
+            (Shape::Map(map), Some(name)) => map.field(name),
+            (Shape::Map(map), None) => map.element,
+            (Shape::List(list), _) => Some(list.element),
+            _ => None,
+        };
+        let (Some(ty), Some(inner)) = (ty, inner.as_object()) else {
+            return inner.is_object();
+        };
+        let is_leaf = inner.keys().all(|key| key == ".");
+        is_leaf || !is_atomic(schema.atom(ty)) && is_reconciled_below(schema, ty, inner)
+    })
 }
 
 fn below(schema: &Schema, ty: TypeId, set: &mut Set) {

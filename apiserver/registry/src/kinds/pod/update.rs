@@ -17,6 +17,9 @@ pub(super) fn validate(new: &Value, old: &Value, errors: &mut Errors) {
         new.get("spec").unwrap_or(&null),
         old.get("spec").unwrap_or(&null),
     );
+    if same(Some(new_spec), Some(old_spec)) {
+        return;
+    }
     for list in ["containers", "initContainers"] {
         if items(new_spec, list).len() != items(old_spec, list).len() {
             errors.push(FieldError::forbidden(

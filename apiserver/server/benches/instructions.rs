@@ -1,0 +1,137 @@
+//! Carries out so many requests for a pod, one at a time, on one thread and over a
+//! store in memory: from a request's head and body to the answer's, with everything
+//! between but the socket. It prints nothing: `bench/instructions` has valgrind count
+//! what it executes, and takes the difference of two counts.
+
+#![allow(
+    clippy::unwrap_used,
+    reason = "a bench fails where it finds a surprise"
+)]
+
+use std::sync::Arc;
+
+use apiserver::server::LocalService;
+use apiserver::storage::memory::MemoryStore;
+use apiserver::{Config, Server, StoreSource, UserInfo};
+use bytes::Bytes;
+use http::{Method, Request};
+use http_body_util::{BodyExt, Full};
+use serde_json::{Value, json};
+use tower::ServiceExt;
+
+const PODS: &str = "/api/v1/namespaces/default/pods";
+
+struct Api {
+    service: LocalService,
+    /// The pod that is read and written, as it was answered last.
+    pod: Value,
+}
+
+fn pod(name: &str, number: usize) -> Value {
+    let probe = json!({"httpGet": {"path": "/healthz", "port": 8080, "scheme": "HTTP"},
+        "initialDelaySeconds": 5, "periodSeconds": 10});
+    json!({
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": name,
+            "namespace": "default",
+            "labels": {"app": "web", "pod-template-hash": "6d4cf56db6", "tier": "front"},
+            "annotations": {"bench/n": number.to_string()},
+        },
+        "spec": {
+            "nodeName": "node-1",
+            "containers": [{
+                "name": "web",
+                "image": "registry.example/web:1.2.3",
+                "args": ["--port=8080", "--log-level=info"],
+                "ports": [{"containerPort": 8080, "name": "http"}],
+                "env": [{"name": "REGION", "value": "eu"}, {"name": "TIER", "value": "front"}],
+                "resources": {"requests": {"cpu": "100m", "memory": "64Mi"},
+                    "limits": {"memory": "128Mi"}},
+                "readinessProbe": probe,
+                "livenessProbe": probe,
+                "volumeMounts": [{"name": "scratch", "mountPath": "/scratch"}],
+            }],
+            "volumes": [{"name": "scratch", "emptyDir": {}}],
+        },
+    })
+}
+
+impl Api {
+    async fn call(&self, method: Method, path: &str, media: &str, body: Vec<u8>) -> Bytes {
+        let request = Request::builder()
+            .method(method)
+            .uri(path)
+            .header("content-type", media)
+            .body(Full::new(Bytes::from(body)))
+            .unwrap();
+        let response = self.service.clone().oneshot(request).await.unwrap();
+        let status = response.status();
+        let body = response.into_body().collect().await.unwrap().to_bytes();
+        assert!(status.is_success(), "{}", String::from_utf8_lossy(&body));
+        body
+    }
+
+    async fn create(&self, pod: &Value) -> Value {
+        let body = serde_json::to_vec(pod).unwrap();
+        let made = self.call(Method::POST, PODS, "application/json", body);
+        serde_json::from_slice(&made.await).unwrap()
+    }
+
+    async fn once(&mut self, what: &str, n: usize) {
+        let path = format!("{PODS}/web");
+        match what {
+            "api-get" => {
+                self.call(Method::GET, &path, "", Vec::new()).await;
+            }
+            "api-create" => {
+                self.create(&pod(&format!("web-{n}"), n)).await;
+            }
+            "api-update" => {
+                self.pod["metadata"]["annotations"]["bench/n"] = n.to_string().into();
+                let body = serde_json::to_vec(&self.pod).unwrap();
+                let done = self.call(Method::PUT, &path, "application/json", body);
+                self.pod = serde_json::from_slice(&done.await).unwrap();
+            }
+            "api-patch" => {
+                let patch = json!({"metadata": {"annotations": {"bench/n": n.to_string()}}});
+                let media = "application/strategic-merge-patch+json";
+                let body = serde_json::to_vec(&patch).unwrap();
+                self.call(Method::PATCH, &path, media, body).await;
+            }
+            "api-apply" | "api-apply-same" => {
+                let number = if what == "api-apply" { n } else { 0 };
+                let path = format!("{PODS}/applied?fieldManager=bench");
+                let body = serde_json::to_vec(&pod("applied", number)).unwrap();
+                self.call(Method::PATCH, &path, "application/apply-patch+yaml", body)
+                    .await;
+            }
+            other => panic!("nothing counts {other}"),
+        }
+    }
+}
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() {
+    // `cargo bench` passes an argument of its own, and wants nothing counted.
+    let mut args = std::env::args().skip(1);
+    let (Some(what), Some(count)) = (args.next(), args.next()) else {
+        return;
+    };
+    let dir = tempfile::tempdir().unwrap();
+    let store = StoreSource::Other(Arc::new(MemoryStore::default()));
+    let config = Config::new(store, dir.path().join("pki"), 0);
+    let running = Server::start(config).await.unwrap();
+    let mut api = Api {
+        service: running.local_service(UserInfo::component("bench")),
+        pod: Value::Null,
+    };
+    api.pod = api.create(&pod("web", 0)).await;
+    // What is made once, the first write makes.
+    api.once(&what, 0).await;
+    for n in 1..=count.parse().unwrap() {
+        api.once(&what, n).await;
+    }
+    running.shutdown().await;
+}
