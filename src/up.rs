@@ -59,6 +59,10 @@ pub(crate) struct Args {
     /// takes them over.
     #[arg(long)]
     leave_pods: bool,
+    /// Run the store and the API server alone, for whoever brings their own
+    /// controllers, scheduler and nodes.
+    #[arg(long)]
+    api_only: bool,
 }
 
 /// Runs until the process is asked to end, or a part ends by itself.
@@ -76,7 +80,9 @@ async fn up(args: Args, started: Instant) -> anyhow::Result<()> {
     let mut signals = Signals::listen()?;
     let data_dir = data_dir(args.data_dir.as_deref())?;
     let agent_options = agent_options(&args, &data_dir)?;
-    agent::check(&agent_options)?;
+    if !args.api_only {
+        agent::check(&agent_options)?;
+    }
     kvserver::check_usable(&data_dir.join(STORE_DIR)).map_err(kvserver::StartError::from)?;
     check_free(SocketAddr::new(args.bind_address, args.port), "--port")?;
     check_free(
@@ -94,13 +100,15 @@ async fn up(args: Args, started: Instant) -> anyhow::Result<()> {
         tasks: JoinSet::new(),
         token: token.clone(),
     };
-    start_loops(&mut parts, &api);
-    let node = start_kubelet(&mut parts, &api, agent_options.clone())?;
-    tokio::select! {
-        ready = node => ready.context("the kubelet ended before its node was ready")?,
-        ended = parts.any_ended() => return Err(ended),
-        () = signals.next() => return Ok(()),
-    };
+    if !args.api_only {
+        start_loops(&mut parts, &api);
+        let node = start_kubelet(&mut parts, &api, agent_options.clone())?;
+        tokio::select! {
+            ready = node => ready.context("the kubelet ended before its node was ready")?,
+            ended = parts.any_ended() => return Err(ended),
+            () = signals.next() => return Ok(()),
+        };
+    }
     announce(&kubeconfig, store.client_addr, started);
 
     let result = tokio::select! {
@@ -111,7 +119,7 @@ async fn up(args: Args, started: Instant) -> anyhow::Result<()> {
     api.begin_shutdown();
     token.cancel();
     parts.all_ended().await;
-    if !args.leave_pods && result.is_ok() {
+    if !args.api_only && !args.leave_pods && result.is_ok() {
         stop_pods(&agent_options.root_dir, &mut signals).await?;
     }
     api.shutdown().await;

@@ -49,11 +49,17 @@ pub(crate) struct Cluster {
 impl Cluster {
     /// Starts a cluster and waits until its node is ready.
     pub(crate) async fn up(keelson: &Path) -> anyhow::Result<Self> {
+        Self::up_with(keelson, &[]).await
+    }
+
+    /// Starts one with more flags and waits until it says that it is ready.
+    pub(crate) async fn up_with(keelson: &Path, flags: &[&str]) -> anyhow::Result<Self> {
         let folder = tempfile::tempdir()?;
         let log = std::fs::File::create(folder.path().join("log"))?;
         let mut child = Command::new(keelson)
             .args(["up", "--port=0", "--store-port=0", "--data-dir"])
             .arg(folder.path().join("data"))
+            .args(flags)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(log)
@@ -84,9 +90,13 @@ impl Cluster {
 
     /// Returns a client with the written kubeconfig, over TLS like any other.
     pub(crate) fn client(&self) -> anyhow::Result<client::Client> {
-        let path = self.folder.path().join("data/kubeconfig");
-        let config = client::ClientConfig::from_file(&path)?;
+        let config = client::ClientConfig::from_file(&self.kubeconfig())?;
         Ok(client::Client::from_config(&config)?)
+    }
+
+    /// Returns where the kubeconfig was written.
+    pub(crate) fn kubeconfig(&self) -> PathBuf {
+        self.folder.path().join("data/kubeconfig")
     }
 
     /// Returns the CPU the server has used, in microseconds.
@@ -99,7 +109,7 @@ impl Cluster {
         rss_mb(self.pid()?)
     }
 
-    fn pid(&self) -> anyhow::Result<u32> {
+    pub(crate) fn pid(&self) -> anyhow::Result<u32> {
         self.child.id().context("the cluster ended")
     }
 
@@ -131,14 +141,24 @@ pub(crate) fn rss_mb(pid: u32) -> anyhow::Result<u64> {
 
 /// Returns a figure of a process's memory in megabytes.
 pub(crate) fn memory_mb(pid: u32, name: &str) -> anyhow::Result<u64> {
+    Ok(memory_kb(pid, name)? / 1024)
+}
+
+/// Returns a figure of a process's memory in kilobytes.
+pub(crate) fn memory_kb(pid: u32, name: &str) -> anyhow::Result<u64> {
     let status = proc_file(pid, "status")?;
     let line = status
         .lines()
         .find(|line| line.starts_with(name))
         .with_context(|| format!("no {name} in status"))?;
     let number = line.split_whitespace().nth(1).context("no number")?;
-    let kb: u64 = number.parse()?;
-    Ok(kb / 1024)
+    Ok(number.parse()?)
+}
+
+/// Begins to measure the peak of a process's memory anew (proc(5), `clear_refs`).
+pub(crate) fn forget_peak(pid: u32) -> anyhow::Result<()> {
+    let path = format!("/proc/{pid}/clear_refs");
+    std::fs::write(&path, "5").with_context(|| format!("cannot write {path}"))
 }
 
 fn proc_file(pid: u32, name: &str) -> anyhow::Result<String> {

@@ -7,6 +7,7 @@
 
 mod cluster;
 mod engine;
+mod fanout;
 mod machine;
 mod pause;
 mod plot;
@@ -43,6 +44,11 @@ enum Bench {
     Pause(pause::Args),
     /// Puts, reads, leases, watches and starts, next to a real etcd.
     Store(store::Args),
+    /// One write on its way to thousands of watchers, and what they cost.
+    Fanout(Box<fanout::Args>),
+    /// One process of that load.
+    #[command(hide = true)]
+    FanoutWorker,
     /// Where the server's CPU goes, by Linux's perf.
     Profile(store::profile::Args),
     /// What a large store takes: memory, time to open, disk as keys change.
@@ -74,7 +80,9 @@ async fn run(args: Args) -> anyhow::Result<()> {
     let keelson = || args.keelson.clone().map_or_else(cluster::build, Ok);
     let report = match args.command {
         Bench::EngineTask(order) => return engine::child::run(&order),
+        Bench::FanoutWorker => return fanout::worker::run().await,
         Bench::Engine(engine) => engine::run(&engine)?,
+        Bench::Fanout(fanout) => fanout::run(keelson, &fanout).await?,
         Bench::Profile(profile) => return store::profile::run(&keelson()?, &profile).await,
         Bench::Scale(scale) => scale::run(&keelson()?, &scale).await?,
         Bench::Pause(pause) => pause::run(&keelson()?, &pause).await?,
@@ -85,5 +93,6 @@ async fn run(args: Args) -> anyhow::Result<()> {
     if let Some(path) = args.json {
         report.write_json(&path)?;
     }
-    Ok(())
+    // What is broken is in the report all the same.
+    report.fanout.map_or(Ok(()), |fanout| fanout.verdict())
 }

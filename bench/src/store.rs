@@ -13,7 +13,7 @@ mod lease;
 mod mix;
 mod once;
 pub(crate) mod profile;
-mod watch;
+pub(crate) mod watch;
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -164,7 +164,7 @@ fn is_unknown(error: &anyhow::Error) -> bool {
 }
 
 /// Takes the middle of some figures.
-fn median(mut of: Vec<f64>) -> f64 {
+pub(crate) fn median(mut of: Vec<f64>) -> f64 {
     of.sort_by(f64::total_cmp);
     of.get(of.len() / 2).copied().unwrap_or(0.0)
 }

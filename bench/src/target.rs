@@ -220,13 +220,9 @@ impl Target {
         self.sum(|pid| cluster::memory_mb(pid, "VmHWM:"))
     }
 
-    /// Begins to measure the peak of memory anew (proc(5), `clear_refs`).
+    /// Begins to measure the peak of memory anew.
     pub(crate) fn forget_peak(&self) -> anyhow::Result<()> {
-        for pid in self.pids() {
-            let path = format!("/proc/{pid}/clear_refs");
-            std::fs::write(&path, "5").with_context(|| format!("cannot write {path}"))?;
-        }
-        Ok(())
+        self.pids().try_for_each(cluster::forget_peak)
     }
 
     /// Returns how often the members have synced the log and the rows.
