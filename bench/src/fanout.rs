@@ -244,7 +244,7 @@ async fn compare(
                 .with_context(|| server.name.clone())?;
             let (name, target, line) = (case.name(), &server.name, round.line());
             say_error(&format!("{name}, round {}, {target}: {line}", nth + 1));
-            for how in round.endings() {
+            for how in measure::endings([&round]) {
                 say_error(&format!("{name}, {target}: a watch was ended: {how}"));
             }
             rounds.push(round);
@@ -277,6 +277,13 @@ fn judge(results: &mut Results, scale: f64) {
         found.find(|f| of(&f.target))
     };
     let ours = |case: &Case| find(case, |target| target == "keelson");
+    let nobody = |case: &Case| {
+        let case = Case {
+            watchers: 0,
+            ..*case
+        };
+        find(&case, |target| target == "keelson")
+    };
     let theirs = |case: &Case| find(case, |target| target != "keelson");
     for saturating in [false, true] {
         let store = case(Wire::Etcd, 1_000, false, saturating);
@@ -306,6 +313,18 @@ fn judge(results: &mut Results, scale: f64) {
             let flat = ours.server_cpu_us_per_event / few.server_cpu_us_per_event.max(0.001);
             let what = format!("CPU an event, of that of {} watchers", few.watchers);
             results.check(&many.name(), &what, flat, FLAT_MAX);
+        }
+        // What is left when the cost of a write that nobody sees is taken off.
+        if let Some(unseen) = nobody(&case(wire, 0, true, false)) {
+            for seen in [&few, &many].into_iter().filter_map(ours) {
+                let beyond = seen.server_cpu_us_per_write - unseen.server_cpu_us_per_write;
+                results.fact(
+                    &seen.case,
+                    &seen.target,
+                    "CPU µs an event beyond its write",
+                    beyond,
+                );
+            }
         }
     }
 }

@@ -205,26 +205,37 @@ pub(super) fn now_text() -> String {
     now.strftime("%Y-%m-%dT%H:%M:%S.%6fZ").to_string()
 }
 
-/// Reads one object at a steady rate; what comes late counts from when it was due.
+/// Reads one object at a steady rate, whatever the answers take; what comes late counts
+/// from when it was due.
 pub(super) async fn gets(order: Gets, boss: &mut Boss) -> anyhow::Result<()> {
     let site = Arc::new(Site::of(&order.door)?);
     let mut connection = site.connect(Manner::default()).await?;
     connection.must(Ask::get(&order.path)).await?;
     let edges = go(boss).await?;
-    let mut asked = Asked::new()?;
+    let path: Arc<str> = order.path.into();
+    let mut reading = JoinSet::new();
     for turn in 0_u64.. {
         let due = edges.from + (turn as f64 * 1e6 / order.rate) as u64;
         if due >= edges.to {
             break;
         }
         clock::sleep_until(due).await;
-        let answer = connection.must(Ask::get(&order.path)).await;
-        // The last may come after the window and counts all the same.
-        let edges = Edges {
-            to: u64::MAX,
-            ..edges
-        };
-        asked.answered(due, edges, answer.map(drop))?;
+        let (mut connection, path) = (connection.share()?, Arc::clone(&path));
+        reading.spawn(async move {
+            let answer = connection.must(Ask::get(&path)).await;
+            (clock::now().saturating_sub(due), answer.map(drop))
+        });
+    }
+    let mut asked = Asked::new()?;
+    while let Some(read) = reading.join_next().await {
+        let (took, answer) = read?;
+        match answer {
+            Ok(()) => {
+                asked.requests += 1;
+                asked.took.record(took)?;
+            }
+            Err(error) => asked.errors.push(format!("{error:#}")),
+        }
     }
     boss.say(&asked.said())
 }

@@ -94,7 +94,9 @@ impl Case {
     /// Returns how many write at once: the most that the objects can be shared by.
     pub(super) fn lanes(&self) -> usize {
         let count = self.objects(0).count;
-        let lanes = (1..=LANES_MAX).rev().find(|lanes| count % lanes == 0);
+        let lanes = (1..=LANES_MAX)
+            .rev()
+            .find(|lanes| count.is_multiple_of(*lanes));
         lanes.unwrap_or(1)
     }
 

@@ -10,6 +10,7 @@ use tokio::sync::mpsc;
 
 use super::clock;
 use super::order::{Order, Said, Word};
+use crate::cluster;
 
 /// How long a process may take to get ready, or to sum up.
 const PATIENCE: Duration = Duration::from_secs(300);
@@ -23,7 +24,7 @@ pub(super) struct Crew {
 
 struct Hand {
     /// Killed when it is dropped.
-    _child: Child,
+    child: Child,
     stdin: ChildStdin,
     /// Whether it is told what has arrived.
     follows: bool,
@@ -70,7 +71,7 @@ impl Crew {
         let nth = self.hands.len();
         tokio::spawn(listen(nth, stdout, self.says.clone()));
         let mut hand = Hand {
-            _child: child,
+            child,
             stdin,
             follows: matches!(order, Order::Write(write) if write.rate.is_none()),
             arrived: 0,
@@ -78,6 +79,12 @@ impl Crew {
         hand.tell(&serde_json::to_vec(order)?).await?;
         self.hands.push(hand);
         Ok(nth)
+    }
+
+    /// Returns the CPU that all of them have used, in microseconds.
+    pub(super) fn cpu_us(&self) -> anyhow::Result<u64> {
+        let pids = self.hands.iter().filter_map(|hand| hand.child.id());
+        pids.map(cluster::cpu_us).sum()
     }
 
     /// Waits until so many are ready.

@@ -24,13 +24,17 @@ pub(crate) struct Figures {
     /// Zero where the server's processes are not known.
     pub(crate) server_cpu_us_per_event: f64,
     pub(crate) server_cpu_us_per_write: f64,
+    /// What the processes of the load used themselves.
+    pub(crate) load_cpu_us_per_event: f64,
     pub(crate) bytes_per_event: f64,
     /// What opening a watch added to the server's memory, its part of a connection
     /// among it.
     pub(crate) rss_kb_per_watcher: f64,
     pub(crate) peak_rss_mb: f64,
-    /// Watches that the server ended.
+    /// Watches that the server ended, and how.
     pub(crate) terminated: u64,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) endings: Vec<String>,
     pub(crate) gaps: u64,
     pub(crate) duplicates: u64,
     /// Events at a version not above that of the one before.
@@ -151,7 +155,7 @@ impl Results {
         let width = width.unwrap_or(0).max("case".len());
         writeln!(
             out,
-            "{:<8} {:<width$} {:>10} {:>8} {:>8} {:>8} {:>8} {:>9} {:>9} {:>8} {:>8} {:>7} {:>5} {:>4} {:>4}",
+            "{:<8} {:<width$} {:>10} {:>8} {:>8} {:>8} {:>8} {:>9} {:>9} {:>10} {:>8} {:>8} {:>7} {:>5} {:>4} {:>4}",
             "target",
             "case",
             "events/s",
@@ -161,6 +165,7 @@ impl Results {
             "p999 ms",
             "cpu µs/ev",
             "cpu µs/wr",
+            "load µs/ev",
             "bytes/ev",
             "kB/watch",
             "peak MB",
@@ -171,7 +176,7 @@ impl Results {
         for f in &self.figures {
             writeln!(
                 out,
-                "{:<8} {:<width$} {:>10.0} {:>8.0} {:>8.2} {:>8.2} {:>8.2} {:>9.2} {:>9.1} {:>8.0} {:>8.1} {:>7.0} {:>5} {:>4} {:>4}",
+                "{:<8} {:<width$} {:>10.0} {:>8.0} {:>8.2} {:>8.2} {:>8.2} {:>9.2} {:>9.1} {:>10.2} {:>8.0} {:>8.1} {:>7.0} {:>5} {:>4} {:>4}",
                 f.target,
                 f.case,
                 f.events_per_s,
@@ -181,6 +186,7 @@ impl Results {
                 f.p999_us / 1000.0,
                 f.server_cpu_us_per_event,
                 f.server_cpu_us_per_write,
+                f.load_cpu_us_per_event,
                 f.bytes_per_event,
                 f.rss_kb_per_watcher,
                 f.peak_rss_mb,

@@ -12,7 +12,7 @@ use super::figures::Results;
 use super::frames::mark;
 use super::http::Site;
 use super::measure::{Plan, shares, window};
-use super::order::{Gets, Lists, Order, Said};
+use super::order::{Door, Gets, Lists, Order, Said};
 use super::server::Server;
 use super::{clock, objects};
 use crate::report::say_error;
@@ -27,7 +27,7 @@ const PADDING: usize = 700;
 const LISTS: usize = 10;
 
 /// How many small reads a second are made beside them.
-const GETS_PER_S: f64 = 200.0;
+const GETS_PER_S: f64 = 100.0;
 
 /// The most memory that all lists may take, in megabytes, and how many times longer
 /// small reads may take.
@@ -61,15 +61,8 @@ struct Ran {
     took: Histogram<u64>,
 }
 
-/// Fills a server, then lists, alone and beside small reads.
-pub(super) async fn measure(
-    server: &Server,
-    plan: Plan,
-    scale: f64,
-    results: &mut Results,
-) -> anyhow::Result<()> {
-    let (name, pods, door) = (name(scale), super::scaled(PODS, scale), server.door());
-    let site = Arc::new(Site::of(&door)?);
+/// Makes the pods.
+async fn fill(site: &Arc<Site>, pods: usize) -> anyhow::Result<()> {
     let padding = "v".repeat(PADDING);
     let bodies = (0..pods).map(|nth| {
         let number = u32::try_from(nth).unwrap_or(u32::MAX);
@@ -81,7 +74,19 @@ pub(super) async fn measure(
         });
         objects::pod(&metadata, &objects::node(nth % NODES), &padding)
     });
-    objects::make(&site, COLLECTION, bodies).await?;
+    objects::make(site, COLLECTION, bodies).await
+}
+
+/// Fills a server, then lists, alone and beside small reads.
+pub(super) async fn measure(
+    server: &Server,
+    plan: Plan,
+    scale: f64,
+    results: &mut Results,
+) -> anyhow::Result<()> {
+    let (name, pods, door) = (name(scale), super::scaled(PODS, scale), server.door());
+    let site = Arc::new(Site::of(&door)?);
+    fill(&site, pods).await?;
     say_error(&format!("{name}, {}: the pods are there", server.name));
     tokio::time::sleep(SETTLE).await;
     let base_kb = server.rss_kb()?;
@@ -96,17 +101,7 @@ pub(super) async fn measure(
         ..plan
     };
     let (alone, _) = run(server, &mut crew, quiet, &get, &[]).await?;
-    let lists: Vec<Order> = shares(LISTS, plan.processes)
-        .into_iter()
-        .map(|(_, count)| {
-            Order::Lists(Lists {
-                door: door.clone(),
-                path: ALL.to_owned(),
-                count,
-                objects: pods as u64,
-            })
-        })
-        .collect();
+    let lists = orders(&door, pods, plan.processes);
     // The first run tells how long the second will take.
     let (_, first) = run(server, &mut crew, quiet, &get, &lists).await?;
     let first = first.context("no list")?;
@@ -149,6 +144,21 @@ pub(super) async fn measure(
     Ok(())
 }
 
+/// Divides the lists among processes.
+fn orders(door: &Door, pods: usize, processes: usize) -> Vec<Order> {
+    shares(LISTS, processes)
+        .into_iter()
+        .map(|(_, count)| {
+            Order::Lists(Lists {
+                door: door.clone(),
+                path: ALL.to_owned(),
+                count,
+                objects: pods as u64,
+            })
+        })
+        .collect()
+}
+
 /// Reads something small all the time, and lists beside it if that is ordered.
 async fn run(
     server: &Server,
@@ -161,9 +171,8 @@ async fn run(
     let listing = crew.hire_all(lists).await?;
     let whom = [&listing[..], &[reading]].concat();
     server.forget_peak()?;
-    let (_, _, early) = window(server, crew, &whom, plan).await?;
+    let mut early = window(server, crew, &whom, plan).await?.early;
     let (mut gets, mut took, mut bytes) = (Histogram::new(3)?, Histogram::new(3)?, 0);
-    let mut early: Vec<(usize, Said)> = early;
     let left: Vec<usize> = whom
         .iter()
         .copied()

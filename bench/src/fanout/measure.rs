@@ -1,5 +1,6 @@
 //! One round of one case: watches open, writes go, what came is checked.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
@@ -31,6 +32,7 @@ pub(super) struct Round {
     seconds: f64,
     writes: u64,
     cpu_us: u64,
+    load_us: u64,
     rss_per_watcher_kb: f64,
     peak_kb: u64,
     saw: Saw,
@@ -50,13 +52,23 @@ pub(super) fn shares(count: usize, processes: usize) -> Vec<(usize, usize)> {
         .collect()
 }
 
-/// Sets the window, lets everybody go, and returns the server's CPU within it.
+/// What a window took.
+pub(super) struct Window {
+    pub(super) edges: Edges,
+    /// The CPU that the server used, and the load.
+    pub(super) cpu_us: u64,
+    load_us: u64,
+    /// What was said before its end.
+    pub(super) early: Vec<(usize, Said)>,
+}
+
+/// Sets the window, lets everybody go, and returns the CPU used within it.
 pub(super) async fn window(
     server: &Server,
     crew: &mut Crew,
     whom: &[usize],
     plan: Plan,
-) -> anyhow::Result<(Edges, u64, Vec<(usize, Said)>)> {
+) -> anyhow::Result<Window> {
     let micros = |span: Duration| u64::try_from(span.as_micros());
     let from = clock::now() + micros(LEAD)? + micros(plan.warm_up)?;
     let edges = Edges {
@@ -66,12 +78,18 @@ pub(super) async fn window(
     crew.tell(whom, &Word::Go(edges)).await?;
     let mut early = crew.work_until(edges.from).await?;
     server.forget_peak()?;
-    let (cpu, began) = (server.cpu_us()?, clock::now());
+    let (cpu, load, began) = (server.cpu_us()?, crew.cpu_us()?, clock::now());
     early.extend(crew.work_until(edges.to).await?);
-    let (cpu, took) = (server.cpu_us()? - cpu, clock::now() - began);
+    let took = clock::now() - began;
     // Who shares the cores with the load may look at the clock a little late.
-    let cpu = cpu as f64 * (edges.to - edges.from) as f64 / took.max(1) as f64;
-    Ok((edges, cpu as u64, early))
+    let part = (edges.to - edges.from) as f64 / took.max(1) as f64;
+    let within = |from: u64, to: u64| (to.saturating_sub(from) as f64 * part) as u64;
+    Ok(Window {
+        edges,
+        cpu_us: within(cpu, server.cpu_us()?),
+        load_us: within(load, crew.cpu_us()?),
+        early,
+    })
 }
 
 /// Runs a round. Those who read in their own way have a process each.
@@ -117,56 +135,57 @@ pub(super) async fn round(
         }))
         .await?;
     let everybody: Vec<usize> = [&watching[..], &others, &[writing]].concat();
-    let (edges, cpu_us, early) = window(server, &mut crew, &everybody, plan).await?;
+    let window = window(server, &mut crew, &everybody, plan).await?;
     let peak_kb = server.peak_kb()?;
-    let did = crew.results(&[writing], early).await?;
+    let did = crew.results(&[writing], window.early).await?;
     let Some(Said::Did(did)) = did.into_iter().next() else {
         bail!("the writers do not say what they wrote");
     };
-    let in_window = did.written.iter().filter(|w| edges.contain(w.acked));
+    let in_window = did.written.iter().filter(|w| window.edges.contain(w.acked));
     let writes = in_window.count() as u64;
     let whom = [&watching[..], &others].concat();
     crew.tell(&whom, &Word::Finish(did.written)).await?;
-    let (mut saw, mut by_others) = (Saw::default(), Vec::new());
-    let (mut acked, mut sent) = (Histogram::new(3)?, Histogram::new(3)?);
-    for (nth, said) in crew.results_of(&whom).await? {
-        let Said::Saw(one) = said else {
-            bail!("a watcher does not say what it saw");
-        };
-        if others.contains(&nth) {
-            by_others.push((nth, one));
-            continue;
-        }
-        clock::add(&mut acked, &one.since_acked)?;
-        clock::add(&mut sent, &one.since_sent)?;
-        add(&mut saw, one);
-    }
-    by_others.sort_by_key(|(nth, _)| *nth);
-    Ok(Round {
+    let mut round = Round {
         seconds: plan.window.as_secs_f64(),
         writes,
-        cpu_us,
+        cpu_us: window.cpu_us,
+        load_us: window.load_us,
         rss_per_watcher_kb: opened as f64 / case.watchers.max(1) as f64,
         peak_kb,
-        saw,
-        acked,
-        sent,
-        others: by_others.into_iter().map(|(_, saw)| saw).collect(),
-    })
-}
-
-fn add(all: &mut Saw, one: Saw) {
-    all.events += one.events;
-    all.bytes += one.bytes;
-    all.in_window += one.in_window;
-    all.gaps += one.gaps;
-    all.duplicates += one.duplicates;
-    all.backwards += one.backwards;
-    all.strange += one.strange;
-    all.ended.extend(one.ended);
+        saw: Saw::default(),
+        acked: Histogram::new(3)?,
+        sent: Histogram::new(3)?,
+        others: Vec::new(),
+    };
+    let mut said = crew.results_of(&whom).await?;
+    said.sort_by_key(|(nth, _)| *nth);
+    for (nth, said) in said {
+        match said {
+            Said::Saw(saw) if others.contains(&nth) => round.others.push(saw),
+            Said::Saw(saw) => round.take(saw)?,
+            _ => bail!("a watcher does not say what it saw"),
+        }
+    }
+    Ok(round)
 }
 
 impl Round {
+    /// Takes what the watchers of one process saw.
+    fn take(&mut self, one: Saw) -> anyhow::Result<()> {
+        clock::add(&mut self.acked, &one.since_acked)?;
+        clock::add(&mut self.sent, &one.since_sent)?;
+        let all = &mut self.saw;
+        all.events += one.events;
+        all.bytes += one.bytes;
+        all.in_window += one.in_window;
+        all.gaps += one.gaps;
+        all.duplicates += one.duplicates;
+        all.backwards += one.backwards;
+        all.strange += one.strange;
+        all.ended.extend(one.ended);
+        Ok(())
+    }
+
     pub(super) fn line(&self) -> String {
         format!(
             "{:.0} events/s, p99 {:.1} ms, {:.2} µs of CPU each",
@@ -175,14 +194,13 @@ impl Round {
             self.cpu_us as f64 / self.saw.in_window.max(1) as f64,
         )
     }
+}
 
-    /// Says how watches ended, each way once.
-    pub(super) fn endings(&self) -> Vec<String> {
-        let mut endings = self.saw.ended.clone();
-        endings.sort();
-        endings.dedup();
-        endings
-    }
+/// Says how watches ended, each way once.
+pub(super) fn endings<'a>(rounds: impl IntoIterator<Item = &'a Round>) -> Vec<String> {
+    let endings = rounds.into_iter().flat_map(|round| &round.saw.ended);
+    let endings: BTreeSet<&String> = endings.collect();
+    endings.into_iter().cloned().collect()
 }
 
 /// Takes the middle of each figure, and the sum of what must not be.
@@ -207,10 +225,12 @@ pub(super) fn sum_up(case: &Case, target: &str, rounds: &[Round]) -> anyhow::Res
         p99_since_sent_us: middle(&|r| r.sent.value_at_quantile(0.99) as f64),
         server_cpu_us_per_event: middle(&|r| per_event(r.cpu_us, r)),
         server_cpu_us_per_write: middle(&|r| r.cpu_us as f64 / r.writes.max(1) as f64),
+        load_cpu_us_per_event: middle(&|r| per_event(r.load_us, r)),
         bytes_per_event: middle(&|r| r.saw.bytes as f64 / r.saw.events.max(1) as f64),
         // Later rounds find memory that the first has left.
         rss_kb_per_watcher: first.rss_per_watcher_kb,
         peak_rss_mb: middle(&|r| r.peak_kb as f64 / 1024.0),
+        endings: endings(rounds),
         terminated: all(&|saw| saw.ended.len() as u64),
         gaps: all(&|saw| saw.gaps),
         duplicates: all(&|saw| saw.duplicates),

@@ -10,7 +10,7 @@ use super::crew::Crew;
 use super::figures::Results;
 use super::http::Site;
 use super::measure::{Plan, shares, window};
-use super::order::{Nodes, Order, Said};
+use super::order::{Door, Nodes, Order, Said};
 use super::server::Server;
 use super::{asking, clock, objects};
 use crate::report::say_error;
@@ -42,15 +42,9 @@ fn per_second(nodes: usize) -> u64 {
     nodes as u64 * 1000 / RENEW_MS
 }
 
-/// Lets nodes live for a while.
-pub(super) async fn measure(
-    server: &Server,
-    plan: Plan,
-    scale: f64,
-    results: &mut Results,
-) -> anyhow::Result<()> {
-    let (name, nodes, door) = (name(scale), super::scaled(NODES, scale), server.door());
-    let site = std::sync::Arc::new(Site::of(&door)?);
+/// Makes nodes and their leases.
+async fn fill(door: &Door, nodes: usize) -> anyhow::Result<()> {
+    let site = std::sync::Arc::new(Site::of(door)?);
     let hollow = (0..nodes).map(|nth| {
         json!({
             "apiVersion": "v1", "kind": "Node",
@@ -69,8 +63,12 @@ pub(super) async fn measure(
             },
         })
     });
-    objects::make(&site, LEASES, leases).await?;
-    let orders: Vec<Order> = shares(nodes, plan.processes)
+    objects::make(&site, LEASES, leases).await
+}
+
+/// Divides nodes among processes.
+fn orders(door: &Door, nodes: usize, processes: usize) -> Vec<Order> {
+    shares(nodes, processes)
         .into_iter()
         .map(|(first, count)| {
             Order::Nodes(Nodes {
@@ -81,17 +79,30 @@ pub(super) async fn measure(
                 report_ms: REPORT_MS,
             })
         })
-        .collect();
+        .collect()
+}
+
+/// Lets nodes live for a while.
+pub(super) async fn measure(
+    server: &Server,
+    plan: Plan,
+    scale: f64,
+    results: &mut Results,
+) -> anyhow::Result<()> {
+    let (name, nodes, door) = (name(scale), super::scaled(NODES, scale), server.door());
+    fill(&door, nodes).await?;
+    let orders = orders(&door, nodes, plan.processes);
     let plan = Plan {
         window: plan.window.max(WINDOW_MIN),
         ..plan
     };
     let mut crew = Crew::new();
     let whom = crew.hire_all(&orders).await?;
-    let (_, cpu_us, early) = window(server, &mut crew, &whom, plan).await?;
+    let window = window(server, &mut crew, &whom, plan).await?;
+    let cpu_us = window.cpu_us;
     let (rss, peak) = (server.rss_kb()?, server.peak_kb()?);
     let (mut took, mut requests, mut errors) = (Histogram::<u64>::new(3)?, 0, 0);
-    for said in crew.results(&whom, early).await? {
+    for said in crew.results(&whom, window.early).await? {
         let Said::Did(did) = said else {
             bail!("nodes do not say what they did");
         };

@@ -36,7 +36,8 @@ fn case(scale: f64) -> Case {
 
 /// Returns the name of the case.
 pub(super) fn name(scale: f64) -> String {
-    format!("one stuck and one at 10 kB/s among {}", case(scale).name())
+    let watchers = case(scale).watchers;
+    format!("slow, one stuck and one at 10 kB/s among {watchers}")
 }
 
 /// Runs rounds without the two and with them, in turn.
@@ -68,8 +69,9 @@ pub(super) async fn measure(
             runs.push(run);
         }
     }
-    let alone = sum_up(&case, &server.name, &without)?;
+    let mut alone = sum_up(&case, &server.name, &without)?;
     let mut beside = sum_up(&case, &server.name, &with)?;
+    alone.case = format!("{name}: without them");
     beside.case.clone_from(&name);
     let target = &server.name;
     let more = beside.peak_rss_mb - alone.peak_rss_mb;
