@@ -100,7 +100,12 @@ async fn up(args: Args, started: Instant) -> anyhow::Result<()> {
         tasks: JoinSet::new(),
         token: token.clone(),
     };
-    if !args.api_only {
+    if args.api_only {
+        tokio::select! {
+            () = api.ready() => {}
+            () = signals.next() => return Ok(()),
+        }
+    } else {
         start_loops(&mut parts, &api);
         let node = start_kubelet(&mut parts, &api, agent_options.clone())?;
         tokio::select! {

@@ -21,6 +21,7 @@ macro_rules! with_each_kubectl {
 }
 
 mod access;
+mod api_only;
 mod apply;
 mod crd;
 mod create;

@@ -3,6 +3,7 @@
 //! The connections are opened first, and each asks for something small: what TLS and
 //! HTTP need is there then. What the watches add after that is theirs.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -11,6 +12,7 @@ use anyhow::{Context as _, bail};
 use http_body_util::BodyExt as _;
 use tokio::task::JoinSet;
 
+use super::clock;
 use super::crew::Crew;
 use super::figures::Results;
 use super::http::{Ask, Connection, Manner, Site};
@@ -32,6 +34,11 @@ const SETTLE: Duration = Duration::from_secs(2);
 
 /// How many connections are opened at once.
 const OPENING: usize = 32;
+
+/// How long one may do nothing, in microseconds: a part of what servers allow. How
+/// often that is looked at.
+const UNUSED_US: u64 = 30_000_000;
+const PAUSE: Duration = Duration::from_millis(200);
 
 /// Protocols, and how many watches are on a connection.
 const SHAPES: [(Wire, usize); 3] = [(Wire::Http1, 1), (Wire::Json, 1), (Wire::Json, 100)];
@@ -121,24 +128,35 @@ pub(super) async fn hold(order: Idle, boss: &mut Boss) -> anyhow::Result<()> {
         http1: order.wire == Wire::Http1,
         small: false,
     };
-    let (mut opening, mut opened) = (JoinSet::new(), Vec::with_capacity(order.connections));
+    let (mut opening, mut held) = (JoinSet::new(), Held::default());
     for _ in 0..order.connections {
         if opening.len() >= OPENING
             && let Some(connection) = opening.join_next().await
         {
-            opened.push(connection??);
+            held.take(connection??);
+            while held.keep_alive().await? {}
         }
-        opening.spawn(connect(Arc::clone(&site), manner));
+        let site = Arc::clone(&site);
+        opening.spawn(async move { site.connect(manner).await });
     }
     while let Some(connection) = opening.join_next().await {
-        opened.push(connection??);
+        held.take(connection??);
     }
+    // Each has asked for something before it counts as idle.
+    held.ask_all().await?;
     boss.say(&Said::Ready)?;
     let ended = Arc::new(AtomicU64::new(0));
     loop {
-        match boss.hear().await? {
+        let word = tokio::select! {
+            word = boss.hear() => word?,
+            () = tokio::time::sleep(PAUSE) => {
+                while held.keep_alive().await? {}
+                continue;
+            }
+        };
+        match word {
             Word::Open => {
-                open(&order, &mut opened, &ended).await?;
+                open(&order, &mut held, &ended).await?;
                 boss.say(&Said::Ready)?;
             }
             Word::Finish(_) => break,
@@ -153,19 +171,46 @@ pub(super) async fn hold(order: Idle, boss: &mut Boss) -> anyhow::Result<()> {
     }))
 }
 
-async fn connect(site: Arc<Site>, manner: Manner) -> anyhow::Result<Connection> {
-    let mut connection = site.connect(manner).await?;
-    connection.must(Ask::get("/livez/ping")).await?;
-    Ok(connection)
+/// Open connections, and when each was last used: the one longest ago comes first.
+/// Servers close those that have done nothing for long.
+#[derive(Default)]
+struct Held {
+    connections: VecDeque<(u64, Connection)>,
+    /// Whether there are watches on them, which keep them open.
+    watched: bool,
 }
 
-async fn open(
-    order: &Idle,
-    connections: &mut [Connection],
-    ended: &Arc<AtomicU64>,
-) -> anyhow::Result<()> {
+impl Held {
+    fn take(&mut self, connection: Connection) {
+        self.connections.push_back((clock::now(), connection));
+    }
+
+    /// Uses the connection that was used longest ago, if that is long.
+    async fn keep_alive(&mut self) -> anyhow::Result<bool> {
+        let long_ago = clock::now().saturating_sub(UNUSED_US);
+        let due = |(used, _): &(u64, Connection)| *used < long_ago;
+        if self.watched || !self.connections.front().is_some_and(due) {
+            return Ok(false);
+        }
+        if let Some((_, mut connection)) = self.connections.pop_front() {
+            connection.must(Ask::get("/livez/ping")).await?;
+            self.take(connection);
+        }
+        Ok(true)
+    }
+
+    async fn ask_all(&mut self) -> anyhow::Result<()> {
+        for (used, connection) in &mut self.connections {
+            connection.must(Ask::get("/livez/ping")).await?;
+            *used = clock::now();
+        }
+        Ok(())
+    }
+}
+
+async fn open(order: &Idle, held: &mut Held, ended: &Arc<AtomicU64>) -> anyhow::Result<()> {
     let of = nobodys(order.connections);
-    for (nth, connection) in connections.iter_mut().enumerate() {
+    for (nth, (_, connection)) in held.connections.iter_mut().enumerate() {
         for stream in 0..order.streams_per_connection {
             let node = nth * order.streams_per_connection + stream;
             let path = of.watch(node, order.revision);
@@ -178,5 +223,6 @@ async fn open(
             });
         }
     }
+    held.watched = true;
     Ok(())
 }
