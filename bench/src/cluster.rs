@@ -134,6 +134,20 @@ pub(crate) fn cpu_us(pid: u32) -> anyhow::Result<u64> {
     Ok((next()? + next()?) * 1_000_000 / TICKS_PER_SECOND)
 }
 
+/// Returns the CPU that everything on this machine has used, in microseconds.
+pub(crate) fn busy_us() -> anyhow::Result<u64> {
+    let stat = std::fs::read_to_string("/proc/stat")?;
+    let line = stat.lines().next().context("an empty /proc/stat")?;
+    let fields: Vec<u64> = line
+        .split_whitespace()
+        .skip(1)
+        .map(str::parse)
+        .collect::<Result<_, _>>()?;
+    // proc(5): user, nice, system, idle, iowait, irq, softirq, steal; guests are in user.
+    let busy = fields.iter().take(8).sum::<u64>() - fields.iter().skip(3).take(2).sum::<u64>();
+    Ok(busy * 1_000_000 / TICKS_PER_SECOND)
+}
+
 /// Returns a process's resident memory in megabytes.
 pub(crate) fn rss_mb(pid: u32) -> anyhow::Result<u64> {
     memory_mb(pid, "VmRSS:")

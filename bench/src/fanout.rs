@@ -26,6 +26,7 @@ mod watchers;
 pub(crate) mod worker;
 mod writers;
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -127,8 +128,9 @@ impl Args {
                 case.watchers = scaled(case.watchers, self.scale);
             }
         }
-        cases.retain(|case| self.wants(&case.name()));
-        cases.dedup();
+        // With few watchers, cases may be the same.
+        let mut seen = BTreeSet::new();
+        cases.retain(|case| self.wants(&case.name()) && seen.insert(case.name()));
         cases
     }
 }
@@ -198,6 +200,7 @@ pub(crate) async fn run(
             server.stop().await?;
         }
     }
+    compare_costs(&mut results);
     judge(&mut results, args.scale);
     if let Some(path) = &args.plot {
         let drawn = results.plot();
@@ -259,6 +262,19 @@ async fn compare(
         server.stop().await?;
     }
     Ok(())
+}
+
+/// Compares what ours costs with what others cost, where both are known.
+fn compare_costs(results: &mut Results) {
+    let figures = results.figures.clone();
+    let cost = |f: &Figures| f.server_cpu_us_per_event;
+    for ours in figures.iter().filter(|f| f.target == "keelson") {
+        let same = figures.iter().filter(|f| f.case == ours.case);
+        for other in same.filter(|f| f.target != ours.target && cost(f) > 0.0) {
+            let what = format!("CPU an event, of {}'s", other.target);
+            results.fact(&ours.case, &ours.target, &what, cost(ours) / cost(other));
+        }
+    }
 }
 
 /// Holds the figures against what is aimed at, as far as they were measured.

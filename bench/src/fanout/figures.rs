@@ -6,6 +6,9 @@ use serde::Serialize;
 
 use crate::plot::{self, Bar};
 
+/// The most cores that may be busy with something else for figures to be believed.
+const QUIET_CORES: f64 = 0.25;
+
 /// What one case showed of one server; of several rounds the middle of each figure.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(crate) struct Figures {
@@ -26,6 +29,9 @@ pub(crate) struct Figures {
     pub(crate) server_cpu_us_per_write: f64,
     /// What the processes of the load used themselves.
     pub(crate) load_cpu_us_per_event: f64,
+    /// How many cores were busy with neither; with a server whose processes are not
+    /// known, it is among them.
+    pub(crate) other_cores: f64,
     pub(crate) bytes_per_event: f64,
     /// What opening a watch added to the server's memory, its part of a connection
     /// among it.
@@ -129,6 +135,14 @@ impl Results {
         if !self.figures.is_empty() {
             self.print_table(out)?;
         }
+        let loaded = self.figures.iter().map(|f| f.other_cores);
+        if loaded.fold(0.0, f64::max) > QUIET_CORES {
+            writeln!(
+                out,
+                "something else used more than {QUIET_CORES} of a core meanwhile (other): \
+                 believe these figures little"
+            )?;
+        }
         for fact in &self.facts {
             let (at, of) = (&fact.case, &fact.target);
             writeln!(out, "{at}, {of}: {}: {}", fact.what, short(fact.value))?;
@@ -155,7 +169,7 @@ impl Results {
         let width = width.unwrap_or(0).max("case".len());
         writeln!(
             out,
-            "{:<8} {:<width$} {:>10} {:>8} {:>8} {:>8} {:>8} {:>9} {:>9} {:>10} {:>8} {:>8} {:>7} {:>5} {:>4} {:>4}",
+            "{:<8} {:<width$} {:>10} {:>8} {:>8} {:>8} {:>8} {:>9} {:>9} {:>10} {:>5} {:>8} {:>8} {:>7} {:>5} {:>4} {:>4}",
             "target",
             "case",
             "events/s",
@@ -166,6 +180,7 @@ impl Results {
             "cpu µs/ev",
             "cpu µs/wr",
             "load µs/ev",
+            "other",
             "bytes/ev",
             "kB/watch",
             "peak MB",
@@ -176,7 +191,7 @@ impl Results {
         for f in &self.figures {
             writeln!(
                 out,
-                "{:<8} {:<width$} {:>10.0} {:>8.0} {:>8.2} {:>8.2} {:>8.2} {:>9.2} {:>9.1} {:>10.2} {:>8.0} {:>8.1} {:>7.0} {:>5} {:>4} {:>4}",
+                "{:<8} {:<width$} {:>10.0} {:>8.0} {:>8.2} {:>8.2} {:>8.2} {:>9.2} {:>9.1} {:>10.2} {:>5.2} {:>8.0} {:>8.1} {:>7.0} {:>5} {:>4} {:>4}",
                 f.target,
                 f.case,
                 f.events_per_s,
@@ -187,6 +202,7 @@ impl Results {
                 f.server_cpu_us_per_event,
                 f.server_cpu_us_per_write,
                 f.load_cpu_us_per_event,
+                f.other_cores,
                 f.bytes_per_event,
                 f.rss_kb_per_watcher,
                 f.peak_rss_mb,

@@ -1,15 +1,16 @@
 //! Events out of the bytes of a watch, as cheaply as can be.
 //!
 //! Of an event only its type, its resource version and the mark that says which
-//! write made it are looked for, in its first bytes; the rest is passed over. A
-//! client that read whole objects would measure itself.
+//! write made it are looked for, by single bytes; the rest is passed over. A client
+//! that parsed whole objects would measure itself.
 
 use std::io::BufRead as _;
 
 use anyhow::{Context as _, bail};
 
-/// How many bytes of an event are looked at. Metadata comes early in both encodings.
-const HEAD_BYTES: usize = 16 * 1024;
+/// How many bytes of an event are looked at: more than any object may have. Metadata
+/// may come after all the rest.
+const EVENT_BYTES: usize = 4 << 20;
 
 /// What begins the mark of a write: a byte that nothing else in an object has.
 pub(super) const MARK: u8 = b'~';
@@ -92,8 +93,8 @@ fn mark_at(bytes: &[u8]) -> Option<(u32, u32)> {
 /// Takes the bytes of one watch as they come.
 pub(super) struct Frames {
     protobuf: bool,
-    /// The first bytes of an event that has come in part.
-    head: Vec<u8>,
+    /// What has come of an event that is not whole.
+    part: Vec<u8>,
     /// What is still to come of it, in protobuf.
     missing: usize,
     /// Where the version was last time.
@@ -104,7 +105,7 @@ impl Frames {
     pub(super) fn new(protobuf: bool) -> Self {
         Self {
             protobuf,
-            head: Vec::new(),
+            part: Vec::new(),
             missing: 0,
             hint: 0,
         }
@@ -112,7 +113,7 @@ impl Frames {
 
     /// Tells whether the bytes so far end where an event does.
     pub(super) fn is_between(&self) -> bool {
-        self.head.is_empty() && self.missing == 0
+        self.part.is_empty() && self.missing == 0
     }
 
     /// Takes some bytes and passes on the events that are whole with them.
@@ -127,17 +128,17 @@ impl Frames {
                     (&all[..taken], all[..taken].ends_with(b"\n"))
                 }
             };
-            if whole && self.head.is_empty() {
+            if whole && self.part.is_empty() {
                 each(self.read(part)?);
                 continue;
             }
-            let room = HEAD_BYTES.saturating_sub(self.head.len());
-            self.head.extend_from_slice(&part[..part.len().min(room)]);
+            let room = EVENT_BYTES.saturating_sub(self.part.len());
+            self.part.extend_from_slice(&part[..part.len().min(room)]);
             if whole {
-                let head = std::mem::take(&mut self.head);
-                each(self.read(&head)?);
-                self.head = head;
-                self.head.clear();
+                let event = std::mem::take(&mut self.part);
+                each(self.read(&event)?);
+                self.part = event;
+                self.part.clear();
             }
         }
         Ok(())
@@ -148,9 +149,9 @@ impl Frames {
         let mut at = 0;
         if self.missing == 0 {
             // The length itself may come in parts.
-            let wanted = LENGTH_BYTES.saturating_sub(self.head.len());
+            let wanted = LENGTH_BYTES.saturating_sub(self.part.len());
             at = wanted.min(rest.len());
-            let mut length = self.head.clone();
+            let mut length = self.part.clone();
             length.extend_from_slice(&rest[..at]);
             let Some(length) = length.first_chunk::<LENGTH_BYTES>() else {
                 let (part, after) = rest.split_at(at);
@@ -167,56 +168,56 @@ impl Frames {
     }
 
     fn read(&mut self, event: &[u8]) -> anyhow::Result<Event> {
-        let head = &event[..event.len().min(HEAD_BYTES)];
+        let event = &event[..event.len().min(EVENT_BYTES)];
         match self.protobuf {
-            true => read_protobuf(head.get(LENGTH_BYTES..).unwrap_or_default()),
-            false => self.read_json(head),
+            true => read_protobuf(event.get(LENGTH_BYTES..).unwrap_or_default()),
+            false => self.read_json(event),
         }
     }
 
-    fn read_json(&mut self, head: &[u8]) -> anyhow::Result<Event> {
-        let of_type = head.strip_prefix(b"{\"type\":\"");
+    fn read_json(&mut self, event: &[u8]) -> anyhow::Result<Event> {
+        let of_type = event.strip_prefix(b"{\"type\":\"");
         let letter = of_type.and_then(<[u8]>::first);
         Ok(match letter.context("an event without a type")? {
             b'A' | b'M' => {
-                let revision = self.version(head).context("an event without a version")?;
-                change(marked(head), revision, head)
+                let revision = self.version(event).context("an event without a version")?;
+                change(marked(event), revision, event)
             }
             b'B' => Event::Bookmark,
-            b'E' => Event::Error(said(head)),
-            _ => Event::Strange(said(head)),
+            b'E' => Event::Error(said(event)),
+            _ => Event::Strange(said(event)),
         })
     }
 
     /// Finds an object's version, mostly where it was last time.
-    fn version(&mut self, head: &[u8]) -> Option<u64> {
-        let starts = |at: usize| head.get(at..).is_some_and(|h| h.starts_with(VERSION));
+    fn version(&mut self, event: &[u8]) -> Option<u64> {
+        let starts = |at: usize| event.get(at..).is_some_and(|h| h.starts_with(VERSION));
         let (letter, before) = VERSION_LETTER;
         let mut from = 0;
         while !starts(self.hint) {
-            let at = from + find(head.get(from..)?, letter)?;
+            let at = from + find(event.get(from..)?, letter)?;
             from = at + 1;
             self.hint = at.saturating_sub(before);
         }
-        number(&head[self.hint + VERSION.len()..]).map(|(version, _)| version)
+        number(&event[self.hint + VERSION.len()..]).map(|(version, _)| version)
     }
 }
 
-fn change(mark: Option<(u32, u32)>, revision: u64, head: &[u8]) -> Event {
+fn change(mark: Option<(u32, u32)>, revision: u64, event: &[u8]) -> Event {
     match mark {
         Some((object, sequence)) => Event::Change {
             object,
             sequence,
             revision,
         },
-        None => Event::Strange(said(head)),
+        None => Event::Strange(said(event)),
     }
 }
 
 /// Quotes the beginning of an event.
-fn said(head: &[u8]) -> String {
+fn said(event: &[u8]) -> String {
     const QUOTED: usize = 300;
-    String::from_utf8_lossy(&head[..head.len().min(QUOTED)])
+    String::from_utf8_lossy(&event[..event.len().min(QUOTED)])
         .trim()
         .to_owned()
 }
@@ -240,7 +241,7 @@ fn read_protobuf(event: &[u8]) -> anyhow::Result<Event> {
 }
 
 /// Finds the first field of a number that has a length; what is cut off at the end
-/// of the head is returned as far as it goes.
+/// of the event is returned as far as it goes.
 fn field(message: &[u8], wanted: u64) -> Option<&[u8]> {
     let mut rest = message;
     while !rest.is_empty() {
@@ -308,6 +309,8 @@ mod test {
              {{\"type\":\"MODIFIED\",\"object\":{{\"metadata\":{{\"name\":\"a\",\
              \"annotations\":{{\"fanout\":\"~3.2\"}},\"resourceVersion\":\"140\"}},\
              \"data\":\"{pad}\"}}}}\n\
+             {{\"type\":\"MODIFIED\",\"object\":{{\"data\":\"{pad}\",\"metadata\":{{\
+             \"resourceVersion\":\"150\",\"annotations\":{{\"fanout\":\"~3.3\"}}}}}}}}\n\
              {{\"type\":\"ERROR\",\"object\":{{\"code\":410}}}}\n"
         )
         .into_bytes()
@@ -331,7 +334,12 @@ mod test {
         // A length that looks like the beginning of a mark.
         let name = [b'n'; MARK as usize];
         let meta = [put(1, &name), put(6, b"99"), put(12, &pair)].concat();
-        let object = [put(1, &meta), put(2, &vec![b'x'; pad])].concat();
+        // Either may come first.
+        let mut object = vec![put(1, &meta), put(2, &vec![b'x'; pad])];
+        if pad > 1000 {
+            object.reverse();
+        }
+        let object = object.concat();
         let unknown = [put(1, &put(1, b"v1")), put(2, &object)].concat();
         let raw = [MAGIC, &unknown].concat();
         let event = [put(1, b"MODIFIED"), put(2, &put(1, &raw))].concat();
@@ -343,11 +351,12 @@ mod test {
     fn json_is_found_however_it_is_cut() {
         for piece in [1, 7, 100, 16_384, 1 << 20] {
             let events = read(false, &json(), piece);
-            assert_eq!(events.len(), 4, "{piece}");
+            assert_eq!(events.len(), 5, "{piece}");
             assert_eq!(events[0], change(3, 1, 12));
             assert_eq!(events[1], Event::Bookmark);
             assert_eq!(events[2], change(3, 2, 140));
-            assert!(matches!(&events[3], Event::Error(said) if said.contains("410")));
+            assert_eq!(events[3], change(3, 3, 150));
+            assert!(matches!(&events[4], Event::Error(said) if said.contains("410")));
         }
     }
 

@@ -12,6 +12,7 @@ use super::crew::Crew;
 use super::figures::Figures;
 use super::order::{Edges, Objects, Order, Pace, Said, Saw, Watch, Word, Write};
 use super::server::Server;
+use crate::cluster;
 use crate::store::median;
 
 /// How long after the word the writes' window may begin: all must have heard it.
@@ -33,6 +34,7 @@ pub(super) struct Round {
     writes: u64,
     cpu_us: u64,
     load_us: u64,
+    other_cores: f64,
     rss_per_watcher_kb: f64,
     peak_kb: u64,
     saw: Saw,
@@ -58,6 +60,8 @@ pub(super) struct Window {
     /// The CPU that the server used, and the load.
     pub(super) cpu_us: u64,
     load_us: u64,
+    /// How many cores were busy with something else.
+    other_cores: f64,
     /// What was said before its end.
     pub(super) early: Vec<(usize, Said)>,
 }
@@ -78,18 +82,27 @@ pub(super) async fn window(
     crew.tell(whom, &Word::Go(edges)).await?;
     let mut early = crew.work_until(edges.from).await?;
     server.forget_peak()?;
-    let (cpu, load, began) = (server.cpu_us()?, crew.cpu_us()?, clock::now());
+    let (before, began) = (used(server, crew)?, clock::now());
     early.extend(crew.work_until(edges.to).await?);
-    let took = clock::now() - began;
+    let (after, took) = (used(server, crew)?, clock::now() - began);
     // Who shares the cores with the load may look at the clock a little late.
     let part = (edges.to - edges.from) as f64 / took.max(1) as f64;
-    let within = |from: u64, to: u64| (to.saturating_sub(from) as f64 * part) as u64;
+    let within = |nth: usize| after[nth].saturating_sub(before[nth]) as f64 * part;
+    let (server, load, ours) = (within(0), within(1), within(2));
+    let other = within(3) - server - load - ours;
     Ok(Window {
         edges,
-        cpu_us: within(cpu, server.cpu_us()?),
-        load_us: within(load, crew.cpu_us()?),
+        cpu_us: server as u64,
+        load_us: load as u64,
+        other_cores: (other / (edges.to - edges.from) as f64).max(0.0),
         early,
     })
+}
+
+/// Returns the CPU that the server, the load, this process and all together have used.
+fn used(server: &Server, crew: &Crew) -> anyhow::Result<[u64; 4]> {
+    let ours = cluster::cpu_us(std::process::id())?;
+    Ok([server.cpu_us()?, crew.cpu_us()?, ours, cluster::busy_us()?])
 }
 
 /// Runs a round. Those who read in their own way have a process each.
@@ -150,6 +163,7 @@ pub(super) async fn round(
         writes,
         cpu_us: window.cpu_us,
         load_us: window.load_us,
+        other_cores: window.other_cores,
         rss_per_watcher_kb: opened as f64 / case.watchers.max(1) as f64,
         peak_kb,
         saw: Saw::default(),
@@ -226,6 +240,7 @@ pub(super) fn sum_up(case: &Case, target: &str, rounds: &[Round]) -> anyhow::Res
         server_cpu_us_per_event: middle(&|r| per_event(r.cpu_us, r)),
         server_cpu_us_per_write: middle(&|r| r.cpu_us as f64 / r.writes.max(1) as f64),
         load_cpu_us_per_event: middle(&|r| per_event(r.load_us, r)),
+        other_cores: middle(&|r| r.other_cores),
         bytes_per_event: middle(&|r| r.saw.bytes as f64 / r.saw.events.max(1) as f64),
         // Later rounds find memory that the first has left.
         rss_kb_per_watcher: first.rss_per_watcher_kb,

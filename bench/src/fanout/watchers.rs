@@ -312,7 +312,11 @@ impl Reader {
         self.tally.arrived.fetch_add(came as u64, Ordering::Relaxed);
         self.tally.grew.notify_one();
         match (read, ended) {
-            (Err(error), _) => Err(format!("is not understood: {error}")),
+            (Err(error), _) => {
+                // Who cannot read what comes cannot say that nothing is missing.
+                lock(&self.stream).strange += 1;
+                Err(format!("is not understood: {error}"))
+            }
             (_, Some(said)) => Err(said),
             _ => Ok(()),
         }
