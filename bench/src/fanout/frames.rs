@@ -335,7 +335,7 @@ mod test {
         let name = [b'n'; MARK as usize];
         let meta = [put(1, &name), put(6, b"99"), put(12, &pair)].concat();
         // Either may come first.
-        let mut object = vec![put(1, &meta), put(2, &vec![b'x'; pad])];
+        let mut object = [put(1, &meta), put(2, &vec![b'x'; pad])];
         if pad > 1000 {
             object.reverse();
         }

@@ -20,9 +20,10 @@ use super::objects;
 use super::order::{Did, Door, Edges, Said, Word, Write, Written};
 use super::worker::Boss;
 
-/// How many events watchers may be behind on average before the next write, and how
-/// many all together where they are few.
+/// How many events watchers may be behind on average before the next write; and how
+/// many all together where they are few, unless those are so many bytes.
 const BEHIND: (u64, u64) = (8, 1024);
+const BEHIND_BYTES: u64 = 4 << 20;
 
 /// After how long of no progress the next write is made anyway: some watcher may be
 /// gone, which is found out later.
@@ -142,7 +143,7 @@ async fn write(
                 let due = begun + (turn as f64 * 1e6 / rate) as u64;
                 clock::sleep_until(due.min(edges.to)).await;
             }
-            None => keep_up(&flow, order.fan).await,
+            None => keep_up(&flow, &order).await,
         }
         let sent = clock::now();
         if sent >= edges.to {
@@ -166,8 +167,12 @@ async fn write(
 }
 
 /// Waits until watchers are not too far behind.
-async fn keep_up(flow: &Flow, fan: u64) {
-    let behind = (BEHIND.0 * fan).max(BEHIND.1);
+async fn keep_up(flow: &Flow, order: &Write) {
+    let fan = order.fan;
+    let few = BEHIND
+        .1
+        .min(BEHIND_BYTES / order.objects.bytes.max(1) as u64);
+    let behind = (BEHIND.0 * fan).max(few);
     let near = |arrived: &u64| {
         let sent = flow.sent.load(Ordering::Relaxed) * fan;
         arrived + behind >= sent + fan
