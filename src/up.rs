@@ -111,6 +111,11 @@ async fn up(args: Args, started: Instant) -> anyhow::Result<()> {
             ended = parts.any_ended() => return Err(ended),
             () = signals.next() => return Ok(()),
         };
+    } else {
+        tokio::select! {
+            () = api.ready() => {}
+            () = signals.next() => return Ok(()),
+        }
     }
     announce(&args, &kubeconfig, store.client_addr, started);
 

@@ -53,15 +53,16 @@ pub(crate) struct Cluster {
 impl Cluster {
     /// Starts a cluster and waits until its node is ready.
     pub(crate) async fn up(keelson: &Path) -> anyhow::Result<Self> {
-        Self::start(keelson, &[]).await
+        Self::up_with(keelson, &[]).await
     }
 
     /// Starts only the API over its store, and waits until it serves.
     pub(crate) async fn api_only(keelson: &Path) -> anyhow::Result<Self> {
-        Self::start(keelson, &["--api-only"]).await
+        Self::up_with(keelson, &["--api-only"]).await
     }
 
-    async fn start(keelson: &Path, flags: &[&str]) -> anyhow::Result<Self> {
+    /// Starts one with more flags and waits until it says that it is ready.
+    pub(crate) async fn up_with(keelson: &Path, flags: &[&str]) -> anyhow::Result<Self> {
         let folder = tempfile::tempdir()?;
         let log = std::fs::File::create(folder.path().join("log"))?;
         let mut child = Command::new(keelson)
@@ -107,8 +108,12 @@ impl Cluster {
 
     /// Returns what the written kubeconfig says.
     pub(crate) fn config(&self) -> anyhow::Result<client::ClientConfig> {
-        let path = self.folder.path().join("data/kubeconfig");
-        Ok(client::ClientConfig::from_file(&path)?)
+        Ok(client::ClientConfig::from_file(&self.kubeconfig())?)
+    }
+
+    /// Returns where the kubeconfig was written.
+    pub(crate) fn kubeconfig(&self) -> PathBuf {
+        self.folder.path().join("data/kubeconfig")
     }
 
     /// Returns the server's resident memory in megabytes.
@@ -163,6 +168,20 @@ pub(crate) fn cpu_us(pid: u32) -> anyhow::Result<u64> {
     Ok((next()? + next()?) * 1_000_000 / TICKS_PER_SECOND)
 }
 
+/// Returns the CPU that everything on this machine has used, in microseconds.
+pub(crate) fn busy_us() -> anyhow::Result<u64> {
+    let stat = std::fs::read_to_string("/proc/stat")?;
+    let line = stat.lines().next().context("an empty /proc/stat")?;
+    let fields: Vec<u64> = line
+        .split_whitespace()
+        .skip(1)
+        .map(str::parse)
+        .collect::<Result<_, _>>()?;
+    // proc(5): user, nice, system, idle, iowait, irq, softirq, steal; guests are in user.
+    let busy = fields.iter().take(8).sum::<u64>() - fields.iter().skip(3).take(2).sum::<u64>();
+    Ok(busy * 1_000_000 / TICKS_PER_SECOND)
+}
+
 /// Returns a process's resident memory in megabytes.
 pub(crate) fn rss_mb(pid: u32) -> anyhow::Result<u64> {
     memory_mb(pid, "VmRSS:")
@@ -181,14 +200,18 @@ pub(crate) fn peak_rss_mb(pid: u32) -> anyhow::Result<u64> {
 
 /// Returns a figure of a process's memory in megabytes.
 pub(crate) fn memory_mb(pid: u32, name: &str) -> anyhow::Result<u64> {
+    Ok(memory_kb(pid, name)? / 1024)
+}
+
+/// Returns a figure of a process's memory in kilobytes.
+pub(crate) fn memory_kb(pid: u32, name: &str) -> anyhow::Result<u64> {
     let status = proc_file(pid, "status")?;
     let line = status
         .lines()
         .find(|line| line.starts_with(name))
         .with_context(|| format!("no {name} in status"))?;
     let number = line.split_whitespace().nth(1).context("no number")?;
-    let kb: u64 = number.parse()?;
-    Ok(kb / 1024)
+    Ok(number.parse()?)
 }
 
 fn proc_file(pid: u32, name: &str) -> anyhow::Result<String> {

@@ -10,6 +10,7 @@ mod cluster;
 mod drive;
 mod engine;
 mod envtest;
+mod fanout;
 mod machine;
 mod pause;
 mod plot;
@@ -51,6 +52,11 @@ enum Bench {
     Api(api::Args),
     /// Starts and stops of API servers as controller-runtime's envtest does them.
     Envtest(envtest::Args),
+    /// One write on its way to thousands of watchers, and what they cost.
+    Fanout(Box<fanout::Args>),
+    /// One process of that load.
+    #[command(hide = true)]
+    FanoutWorker,
     /// Where the server's CPU goes, by Linux's perf.
     Profile(profile::Args),
     /// What a large store takes: memory, time to open, disk as keys change.
@@ -82,10 +88,12 @@ async fn run(args: Args) -> anyhow::Result<()> {
     let keelson = || args.keelson.clone().map_or_else(cluster::build, Ok);
     let report = match args.command {
         Bench::EngineTask(order) => return engine::child::run(&order),
+        Bench::FanoutWorker => return fanout::worker::run().await,
         Bench::Engine(engine) => engine::run(&engine)?,
         Bench::Profile(profile) => return profile::run(&keelson()?, &profile).await,
         Bench::Api(api) => api::run(&keelson()?, &api).await?,
         Bench::Envtest(envtest) => envtest::run(&keelson()?, &envtest).await?,
+        Bench::Fanout(fanout) => fanout::run(keelson, &fanout).await?,
         Bench::Scale(scale) => scale::run(&keelson()?, &scale).await?,
         Bench::Pause(pause) => pause::run(&keelson()?, &pause).await?,
         Bench::Store(store) => store::run(&keelson()?, &store).await?,
@@ -95,5 +103,6 @@ async fn run(args: Args) -> anyhow::Result<()> {
     if let Some(path) = args.json {
         report.write_json(&path)?;
     }
-    Ok(())
+    // What is broken is in the report all the same.
+    report.fanout.map_or(Ok(()), |fanout| fanout.verdict())
 }

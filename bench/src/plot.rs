@@ -5,29 +5,59 @@ use crate::report::Ratio;
 /// Measures of the picture, in pixels.
 const ROW: usize = 22;
 const LABEL: usize = 470;
-const SCALE: f64 = 220.0;
+const WIDTH: f64 = 660.0;
 
-/// The longest bar: more than this is cut.
+/// The longest ratio: more than this is cut.
 const LONGEST: f64 = 3.0;
+
+/// One bar.
+pub(crate) struct Bar {
+    pub(crate) label: String,
+    pub(crate) value: f64,
+    /// Where its margin is.
+    pub(crate) mark: Option<f64>,
+    /// Whether it keeps it.
+    pub(crate) held: Option<bool>,
+}
 
 /// Draws ours over the peer's, as SVG.
 pub(crate) fn ratios(ratios: &[Ratio]) -> String {
-    let height = ROW * (ratios.len() + 2);
-    let width = LABEL + (LONGEST * SCALE) as usize + 80;
+    let bars: Vec<Bar> = ratios
+        .iter()
+        .map(|ratio| Bar {
+            label: format!("{}: {}", ratio.case, ratio.metric),
+            value: ratio.ours_over_peer,
+            mark: ratio.margin,
+            held: ratio.held,
+        })
+        .collect();
+    let title = "ours / the peer's; a mark is the margin";
+    let one = LABEL as f64 + WIDTH / LONGEST;
+    let height = ROW * (bars.len() + 2);
+    let line =
+        format!("<line x1=\"{one}\" x2=\"{one}\" y1=\"{ROW}\" y2=\"{height}\" stroke=\"#999\"/>\n");
+    drawn(title, &bars, LONGEST, &line)
+}
+
+/// Draws bars, of which the longest possible is given.
+pub(crate) fn bars(title: &str, bars: &[Bar], longest: f64) -> String {
+    drawn(title, bars, longest, "")
+}
+
+fn drawn(title: &str, bars: &[Bar], longest: f64, behind: &str) -> String {
+    let height = ROW * (bars.len() + 2);
+    let width = LABEL + WIDTH as usize + 80;
+    let scale = WIDTH / longest;
     let mut svg = format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{width}\" height=\"{height}\" \
          font-family=\"sans-serif\" font-size=\"13\">\n\
          <rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n\
-         <text x=\"10\" y=\"16\" font-weight=\"bold\">ours / the peer's; a mark is the margin</text>\n"
+         <text x=\"10\" y=\"16\" font-weight=\"bold\">{title}</text>\n{behind}"
     );
-    let one = LABEL as f64 + SCALE;
-    svg += &format!(
-        "<line x1=\"{one}\" x2=\"{one}\" y1=\"{ROW}\" y2=\"{height}\" stroke=\"#999\"/>\n"
-    );
-    for (nth, ratio) in ratios.iter().enumerate() {
+    for (nth, bar) in bars.iter().enumerate() {
         let y = ROW * (nth + 1) + 4;
-        let length = ratio.ours_over_peer.clamp(0.0, LONGEST) * SCALE;
-        let fill = match ratio.held {
+        let length = bar.value.clamp(0.0, longest) * scale;
+        let fill = match bar.held {
             Some(true) => "#4a9d5b",
             Some(false) => "#c8553d",
             None => "#7a8ca3",
@@ -35,13 +65,13 @@ pub(crate) fn ratios(ratios: &[Ratio]) -> String {
         let text = y + 13;
         let end = LABEL as f64 + length + 6.0;
         svg += &format!(
-            "<text x=\"10\" y=\"{text}\">{}: {}</text>\
+            "<text x=\"10\" y=\"{text}\">{}</text>\
              <rect x=\"{LABEL}\" y=\"{y}\" width=\"{length:.1}\" height=\"16\" fill=\"{fill}\"/>\
              <text x=\"{end:.1}\" y=\"{text}\">{:.2}</text>\n",
-            ratio.case, ratio.metric, ratio.ours_over_peer
+            bar.label, bar.value
         );
-        if let Some(margin) = ratio.margin {
-            let x = LABEL as f64 + margin.clamp(0.0, LONGEST) * SCALE;
+        if let Some(mark) = bar.mark {
+            let x = LABEL as f64 + mark.clamp(0.0, longest) * scale;
             let bottom = y + 18;
             let top = y - 2;
             svg += &format!(

@@ -8,6 +8,7 @@ use hdrhistogram::Histogram;
 use serde::Serialize;
 
 use crate::engine::figures::{self, Figures};
+use crate::fanout::figures::Results;
 use crate::machine::Machine;
 
 /// One measured case.
@@ -106,6 +107,9 @@ pub(crate) struct Report {
     /// The engines that were compared; empty where nobody asked.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) engines: Vec<Figures>,
+    /// What watchers were shown, and what it cost; none where nobody asked.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) fanout: Option<Results>,
 }
 
 /// A report, and what it is of.
@@ -170,6 +174,9 @@ impl Report {
         }
         if !self.sizes.is_empty() {
             return self.print_sizes(&mut out);
+        }
+        if let Some(fanout) = &self.fanout {
+            return fanout.print(&mut out);
         }
         let width = self.runs.iter().map(|run| run.case.len()).max();
         let width = width.unwrap_or(0).max("case".len());

@@ -11,7 +11,7 @@ mod kv;
 mod lease;
 mod mix;
 mod once;
-mod watch;
+pub(crate) mod watch;
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;

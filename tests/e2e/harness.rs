@@ -261,8 +261,13 @@ pub(crate) struct Cluster {
 impl Cluster {
     /// Starts a cluster and waits until its node is ready.
     pub(crate) fn up(kubectl: &Path) -> Self {
+        Self::up_with(kubectl, &[])
+    }
+
+    /// Starts a cluster with more flags and waits until it says that it is ready.
+    pub(crate) fn up_with(kubectl: &Path, flags: &[&str]) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let program = Self::program(folder.path());
+        let program = Self::program(folder.path(), flags);
         let mut cluster = Self {
             program,
             store: String::new(),
@@ -273,18 +278,16 @@ impl Cluster {
         cluster
     }
 
-    fn program(folder: &Path) -> Program {
+    fn program(folder: &Path, flags: &[&str]) -> Program {
         let data = folder.join("data");
-        Program::start(
-            &folder.join("stderr"),
-            &[
-                "up",
-                "--data-dir",
-                data.to_str().unwrap(),
-                "--port=0",
-                "--store-port=0",
-            ],
-        )
+        let up = [
+            "up",
+            "--data-dir",
+            data.to_str().unwrap(),
+            "--port=0",
+            "--store-port=0",
+        ];
+        Program::start(&folder.join("stderr"), &[&up, flags].concat())
     }
 
     fn await_ready(&mut self) {
@@ -294,7 +297,7 @@ impl Cluster {
 
     /// Starts it again on the same folder.
     pub(crate) fn restart(&mut self) {
-        self.program = Self::program(self.folder.path());
+        self.program = Self::program(self.folder.path(), &[]);
         self.await_ready();
     }
 

@@ -105,14 +105,14 @@ pub(super) fn fan_out(target: &Target, plan: Plan, shape: Shape) -> Case<'_> {
 
 /// A stream of replies, and what keeps that of requests open: its end ends the watches.
 /// Nothing else does, as long as the connection is used.
-pub(super) struct Watch {
-    pub(super) replies: Streaming<pb::WatchResponse>,
+pub(crate) struct Watch {
+    pub(crate) replies: Streaming<pb::WatchResponse>,
     _open: oneshot::Sender<()>,
 }
 
 impl Watch {
     /// Opens a stream on which so many watchers are created.
-    pub(super) async fn open(
+    pub(crate) async fn open(
         channel: Channel,
         create: pb::WatchCreateRequest,
         watchers: usize,
@@ -132,7 +132,7 @@ impl Watch {
     }
 
     /// Waits until all watchers are there.
-    async fn created(mut self, watchers: usize) -> anyhow::Result<Self> {
+    pub(crate) async fn created(mut self, watchers: usize) -> anyhow::Result<Self> {
         for _ in 0..watchers {
             let reply = self.replies.message().await?.context("the stream ended")?;
             ensure!(reply.created, "not created");

@@ -72,6 +72,11 @@ impl ClientConfig {
     pub fn from_file(path: &Path) -> Result<Self> {
         Kubeconfig::read(path)?.client_config(None)
     }
+
+    /// Builds rustls' configuration, for who opens connections by hand.
+    pub fn tls(&self) -> Result<rustls::ClientConfig> {
+        crate::tls::client_config(self, true)
+    }
 }
 
 fn home() -> Result<PathBuf> {
