@@ -41,7 +41,7 @@ pub mod element;
 pub mod entries;
 pub mod error;
 mod fields;
-mod gotext;
+pub(crate) mod gotext;
 pub mod reset;
 mod same;
 pub mod scaled;

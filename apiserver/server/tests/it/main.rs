@@ -8,6 +8,7 @@ mod connections;
 mod crds;
 mod credentials;
 mod discovery;
+mod fields;
 mod groups;
 mod harness;
 mod kinds;

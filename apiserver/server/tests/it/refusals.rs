@@ -262,7 +262,7 @@ async fn unknown_and_duplicate_fields() {
                 .await
         }
     };
-    let text = r#"ConfigMap in version "v1" cannot be handled as a ConfigMap: strict decoding error: unknown field "foo", duplicate field "data.k""#;
+    let text = r#"ConfigMap in version "v1" cannot be handled as a ConfigMap: strict decoding error: duplicate field "data.k", unknown field "foo""#;
     post("Strict").await.refused(400, "BadRequest", text);
     let warned = post("Warn").await;
     let warnings: Vec<&str> = warned
@@ -274,8 +274,8 @@ async fn unknown_and_duplicate_fields() {
     assert_eq!(
         warnings,
         [
-            r#"299 - "unknown field \"foo\"""#,
-            r#"299 - "duplicate field \"data.k\"""#
+            r#"299 - "duplicate field \"data.k\"""#,
+            r#"299 - "unknown field \"foo\"""#
         ]
     );
     let made = warned.ok();
