@@ -391,27 +391,6 @@ async fn media_and_methods_that_are_not_served() {
 }
 
 #[tokio::test]
-async fn the_future_is_waited_for_only_so_long() {
-    let api = Api::start().await;
-    let started = std::time::Instant::now();
-    for query in ["resourceVersion=99999", "resourceVersion=99999&watch=1"] {
-        let answer = api.get(&format!("{PODS}?{query}")).await;
-        assert_eq!(answer.header("retry-after"), "1");
-        let status = answer.refused(
-            504,
-            "Timeout",
-            "Timeout: Too large resource version: 99999, current:",
-        );
-        assert_eq!(
-            status["details"]["causes"][0]["reason"],
-            "ResourceVersionTooLarge"
-        );
-        assert_eq!(status["details"]["retryAfterSeconds"], 1);
-    }
-    assert!(started.elapsed() < PATIENCE);
-}
-
-#[tokio::test]
 async fn patches_that_do_not_apply() {
     let api = Api::start().await;
     let made = api.post(CONFIG_MAPS, &config_map("a")).await.ok();
