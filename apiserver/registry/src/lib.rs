@@ -32,6 +32,7 @@ pub mod print;
 pub mod rest;
 pub mod scale;
 pub mod schema;
+pub mod standing;
 pub mod table;
 pub mod validate;
 

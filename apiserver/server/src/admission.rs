@@ -106,6 +106,14 @@ pub(crate) fn may_delete(target: &Target, name: &str) -> Result<(), Status> {
         let why = "this namespace may not be deleted";
         return Err(Status::forbidden(&kind.group_resource(), name, why));
     }
+    let of_the_system = || {
+        let mut classes = registry::kinds::priorityclass::system_classes();
+        classes.any(|class| value::name(&class) == name)
+    };
+    if is_about(target, SCHEDULING, PRIORITY_CLASSES) && of_the_system() {
+        let why = "this is a system priority class and cannot be deleted";
+        return Err(Status::forbidden(&kind.group_resource(), name, why));
+    }
     Ok(())
 }
 

@@ -192,7 +192,7 @@ pub(crate) async fn claim(
         return Ok(Claim::none());
     }
     let turn = api.service_ips.turn.clone().lock_owned().await;
-    let used = in_use(api).await?;
+    let used = in_use(api, &owner(service)).await?;
     let mut claim = Claim {
         _turn: Some(turn),
         ..Claim::none()
@@ -269,7 +269,11 @@ struct InUse {
     ports: BTreeSet<u16>,
 }
 
-async fn in_use(api: &Api) -> Result<InUse, Status> {
+/// The service through which a cluster finds its own API, whose the first address
+/// is.
+const OWN_SERVICE: &str = "default/kubernetes";
+
+async fn in_use(api: &Api, wanted_by: &str) -> Result<InUse, Status> {
     let services = &api.core("services")?.store;
     let list = services.list(ListRequest::default()).await?;
     let mut used = InUse::default();
@@ -277,7 +281,7 @@ async fn in_use(api: &Api) -> Result<InUse, Status> {
         used.addresses.extend(address_of(&service));
         used.ports.extend(ports::of(&service));
     }
-    if api.is_bootstrapped() {
+    if api.is_bootstrapped() && wanted_by != OWN_SERVICE {
         used.addresses.insert(api.service_ips.range.first());
     }
     Ok(used)

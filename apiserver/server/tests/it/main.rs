@@ -20,6 +20,7 @@ mod reads;
 mod refusals;
 mod reviews;
 mod services;
+mod standing;
 mod stopping;
 mod streams;
 mod watches;
