@@ -94,6 +94,76 @@ pub(crate) fn runtime_class_deleted(api: &Api) {
     refused(api, &name);
 }
 
+/// Amounts of cpu, memory and storage.
+fn amounts(cpu: &str, memory: &str, storage: &str) -> Value {
+    json!({"cpu": cpu, "memory": memory, "ephemeral-storage": storage})
+}
+
+pub(crate) fn limit_range_defaults(api: &Api) {
+    let root = format!("/api/v1/namespaces/{}", api.namespace());
+    let (ranges, pods) = (format!("{root}/limitranges"), format!("{root}/pods"));
+    let range = json!({"apiVersion": "v1", "kind": "LimitRange", "metadata": {"name": "limits"},
+        "spec": {"limits": [{"type": "Container",
+            "min": amounts("50m", "100Mi", "100Gi"),
+            "max": amounts("500m", "500Mi", "500Gi"),
+            "default": amounts("500m", "500Mi", "500Gi"),
+            "defaultRequest": amounts("100m", "200Mi", "200Gi")}]}});
+    let watch = api.watch(&ranges);
+    let made = api.post(&ranges, &range).ok();
+    assert_eq!(made["spec"], range["spec"]);
+    watch.expect("ADDED", "limits");
+    let post = |resources: Value| {
+        let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"generateName": "p-"},
+            "spec": {"nodeName": "nowhere", "containers": [
+                {"name": "c", "image": "host", "resources": resources}]}});
+        api.post(&pods, &pod)
+    };
+    let of = |resources: Value| {
+        let pod = post(resources).ok();
+        pod["spec"]["containers"][0]["resources"].clone()
+    };
+    assert_eq!(
+        of(json!({})),
+        json!({"requests": amounts("100m", "200Mi", "200Gi"),
+            "limits": amounts("500m", "500Mi", "500Gi")})
+    );
+    // What is said stays, and a limit is a request too.
+    let partly = json!({"requests": {"memory": "150Mi", "ephemeral-storage": "150Gi"},
+        "limits": {"cpu": "300m"}});
+    assert_eq!(
+        of(partly),
+        json!({"requests": amounts("300m", "150Mi", "150Gi"),
+            "limits": amounts("300m", "500Mi", "500Gi")})
+    );
+    let little = json!({"requests": amounts("10m", "50Mi", "50Gi"), "limits": {}});
+    let much = json!({"requests": {}, "limits": amounts("600m", "600Mi", "600Gi")});
+    let message = post(little.clone()).refused(403);
+    assert!(
+        message.contains("minimum cpu usage per Container is 50m, but request is 10m"),
+        "{message}"
+    );
+    let message = post(much.clone()).refused(403);
+    assert!(
+        message.contains("maximum cpu usage per Container is 500m, but limit is 600m"),
+        "{message}"
+    );
+    let mut wider = api.get(&format!("{ranges}/limits")).ok();
+    wider["spec"]["limits"][0]["min"] = amounts("9m", "49Mi", "49Gi");
+    api.put(&format!("{ranges}/limits"), &wider).ok();
+    watch.expect("MODIFIED", "limits");
+    until("pods with as little", || match post(little.clone()) {
+        answer if answer.code == 403 => Err(answer.text()),
+        answer => Ok(answer.ok()),
+    });
+    post(much.clone()).refused(403);
+    assert!(api.delete(&format!("{ranges}/limits")).code < 300);
+    watch.expect("DELETED", "limits");
+    until("pods with as much", || match post(much.clone()) {
+        answer if answer.code == 403 => Err(answer.text()),
+        answer => Ok(answer.ok()),
+    });
+}
+
 /// How many objects a list is made of, and how many a chunk may have.
 const OBJECTS: usize = 40;
 const CHUNK: usize = 4;

@@ -22,6 +22,7 @@ pub mod ipalloc;
 pub mod json;
 pub mod kind;
 pub mod kinds;
+pub mod limits;
 pub mod merge;
 pub mod openapi;
 pub mod pem;

@@ -178,7 +178,7 @@ fn next(
 ) -> Result<Value, Status> {
     let kind = target.kind();
     let mut new = (change.new)(old)?;
-    attempt.guard.check(target, &new)?;
+    attempt.guard.check(target, change.endpoint, &new)?;
     super::check_version(target, &new, version)?;
     value::set_metadata(&mut new, "resourceVersion", version);
     if let Some(writer) = &change.by {
