@@ -77,15 +77,12 @@ pub(crate) async fn run(api: Arc<Api>, place: Place) {
         }
     }
     api.bootstrapped.send_replace(true);
-    if let Err(error) = services::repair(&api).await {
-        tracing::warn!(%error, "cannot check the claims of cluster IPs; the next start will");
-    }
     let mut keeper = Keeper {
         addresses: Addresses::new(&api, place),
         first,
-        api,
+        api: api.clone(),
     };
-    keeper.keep().await;
+    tokio::join!(keeper.keep(), services::keep(&api));
 }
 
 /// Returns what is there before the server is ready.

@@ -126,6 +126,15 @@ async fn what_is_deleted_comes_back() {
     }
     let again = api.get(&format!("{SERVICES}/kubernetes")).await.ok();
     assert_eq!(again["spec"]["clusterIP"], own["spec"]["clusterIP"]);
+    let address = again["spec"]["clusterIP"].as_str().unwrap();
+    let claim = format!("/apis/networking.k8s.io/v1/ipaddresses/{address}");
+    let old = there(&api, &claim, |_| true).await;
+    api.delete(&claim, &Value::Null).await.ok();
+    there(&api, &claim, |new| {
+        new["metadata"]["uid"] != old["metadata"]["uid"]
+            && new["spec"]["parentRef"] == old["spec"]["parentRef"]
+    })
+    .await;
     api.delete(&format!("{CLASSES}/system-node-critical"), &Value::Null)
         .await
         .refused(
