@@ -11,17 +11,19 @@
 #[path = "../e2e/harness.rs"]
 #[allow(dead_code, reason = "the end-to-end tests use the rest of it")]
 mod harness;
+#[path = "../e2e/script.rs"]
+mod script;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use harness::{Cluster, alone, need};
 
 /// How long a whole script may take; one that hangs is stopped and fails.
 const SCRIPT_PATIENCE: Duration = Duration::from_secs(300);
 
-fn script(path: &str) -> PathBuf {
+fn file(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("tests/clients")
         .join(path)
@@ -33,41 +35,17 @@ fn passes(command: &mut Command) {
     let _alone = alone();
     let cluster = Cluster::up(&kubectl);
     let folder = cluster.data_dir();
-    let said = folder.join("script-output");
-    let output = std::fs::File::create(&said).unwrap();
-    let mut child = command
+    command
         .env("KUBECONFIG", folder.join("kubeconfig"))
         .env("KUBECTL", &kubectl)
-        .env("HOME", &folder)
-        .stdin(Stdio::null())
-        .stdout(output.try_clone().unwrap())
-        .stderr(output)
-        .spawn()
-        .unwrap_or_else(|e| panic!("{command:?}: {e}"));
-    let deadline = Instant::now() + SCRIPT_PATIENCE;
-    let status = loop {
-        if let Some(status) = child.try_wait().unwrap() {
-            break Some(status);
-        }
-        if Instant::now() > deadline {
-            child.kill().unwrap();
-            child.wait().unwrap();
-            break None;
-        }
-        std::thread::sleep(Duration::from_millis(50));
-    };
-    let said = std::fs::read_to_string(said).unwrap_or_default();
-    assert!(
-        status.is_some_and(|s| s.success()),
-        "{command:?}: {status:?}\n{said}"
-    );
-    eprintln!("{said}");
+        .env("HOME", &folder);
+    script::passes(command, &folder, SCRIPT_PATIENCE);
 }
 
 fn python(libraries: &Path, name: &str) -> Command {
     let mut command = Command::new("python3");
     command
-        .arg(script("python").join(name))
+        .arg(file("python").join(name))
         .env("PYTHONPATH", libraries)
         .env("PYTHONDONTWRITEBYTECODE", "1");
     command
@@ -90,7 +68,7 @@ fn node_kubernetes() {
     let libraries = need!("kubernetes-node");
     let mut command = Command::new("node");
     command
-        .arg(script("node/kubernetes_client.mjs"))
+        .arg(file("node/kubernetes_client.mjs"))
         .env("NODE_PATH", libraries.join("node_modules"));
     passes(&mut command);
 }
@@ -99,7 +77,7 @@ fn node_kubernetes() {
 fn helm() {
     let helm = need!("helm");
     let mut command = Command::new("bash");
-    command.arg(script("helm.sh")).env("HELM", helm);
+    command.arg(file("helm.sh")).env("HELM", helm);
     passes(&mut command);
 }
 
@@ -114,7 +92,7 @@ fn rust_operator() {
         .join("client-rust");
     let status = Command::new(env!("CARGO"))
         .args(["build", "--quiet", "--locked", "--manifest-path"])
-        .arg(script("rust/Cargo.toml"))
+        .arg(file("rust/Cargo.toml"))
         .env("CARGO_TARGET_DIR", &target)
         // What cargo tells the test of its own package is no news for another.
         .env_remove("RUSTFLAGS")

@@ -14,6 +14,7 @@
 #![allow(clippy::print_stdout, reason = "the table is what this program is for")]
 
 mod api;
+mod cluster;
 mod crds;
 mod discovery;
 mod fields;
@@ -59,6 +60,8 @@ macro_rules! tests {
 }
 
 tests![
+    cluster: api_server_endpoints chunks_compacted limit_range_defaults runtime_class_deleted
+        runtime_class_unknown;
     crds: crd_create_delete crd_defaulting crd_list crd_status crd_watch;
     discovery: aggregated_discovery aggregated_discovery_accept
         aggregated_discovery_accept_for_crds aggregated_discovery_of_crds crd_in_discovery

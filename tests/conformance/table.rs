@@ -21,6 +21,8 @@ const SHOWN_CHARS: usize = 600;
 pub(crate) struct Behaviour {
     sig: String,
     codename: String,
+    /// What it is about, in a line.
+    does: String,
     pub(crate) test: Option<String>,
     missing: Option<String>,
 }
@@ -50,6 +52,7 @@ pub(crate) fn read() -> Vec<Behaviour> {
             Behaviour {
                 sig: text("sig").unwrap(),
                 codename: text("codename").unwrap(),
+                does: text("does").unwrap(),
                 test: text("test"),
                 missing: text("missing"),
             }
@@ -58,15 +61,20 @@ pub(crate) fn read() -> Vec<Behaviour> {
 }
 
 /// Checks that the list is whole and fits the tests: nothing twice, nothing unknown,
-/// nothing without a reason, no test for nothing.
+/// nothing without a sentence or a reason, no test for nothing.
 pub(crate) fn check<'a>(behaviours: &[Behaviour], tests: impl Iterator<Item = &'a str>) {
     let tests: BTreeSet<&str> = tests.collect();
-    let mut seen = BTreeSet::new();
+    let (mut seen, mut described) = (BTreeSet::new(), BTreeSet::new());
     let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
     for behaviour in behaviours {
         assert!(
             seen.insert(&behaviour.codename),
             "twice: {}",
+            behaviour.codename
+        );
+        assert!(
+            behaviour.does.ends_with('.') && described.insert(&behaviour.does),
+            "a sentence of its own: {}",
             behaviour.codename
         );
         assert!(
@@ -99,7 +107,7 @@ pub(crate) fn print(behaviours: &[Behaviour], outcomes: &[(String, Outcome)], wh
         let mut lines = Vec::new();
         let mut good = 0;
         for behaviour in &of {
-            let line = &behaviour.codename;
+            let line = format!("{}\n        {}", behaviour.codename, behaviour.does);
             match outcome(behaviour, outcomes) {
                 Ok(Outcome::Passed) => {
                     good += 1;

@@ -12,12 +12,14 @@
 #[path = "../e2e/harness.rs"]
 #[allow(dead_code, reason = "the end-to-end tests use the rest of it")]
 mod harness;
+#[path = "../e2e/script.rs"]
+mod script;
 mod server;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::OnceLock;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use server::{Kind, Server};
 
@@ -26,38 +28,12 @@ const SCRIPT_PATIENCE: Duration = Duration::from_secs(240);
 
 /// Runs a script to its end, which must be a good one.
 fn passes(command: &mut Command, server: &Server) {
-    let said = server.folder().join("script-output");
-    let output = std::fs::File::create(&said).unwrap();
-    let mut child = command
-        .env("CONTRACT_ENDPOINT", server.address())
-        .stdin(Stdio::null())
-        .stdout(output.try_clone().unwrap())
-        .stderr(output)
-        .spawn()
-        .unwrap_or_else(|e| panic!("{command:?}: {e}"));
-    let deadline = Instant::now() + SCRIPT_PATIENCE;
-    let status = loop {
-        if let Some(status) = child.try_wait().unwrap() {
-            break Some(status);
-        }
-        if Instant::now() > deadline {
-            child.kill().unwrap();
-            child.wait().unwrap();
-            break None;
-        }
-        std::thread::sleep(Duration::from_millis(50));
-    };
-    let said = std::fs::read_to_string(said).unwrap_or_default();
-    assert!(
-        status.is_some_and(|s| s.success()),
-        "{command:?} against {:?} at {}: {status:?}\n{said}",
-        server.kind(),
-        server.address(),
-    );
-    eprintln!("{said}");
+    eprintln!("against {:?} at {}", server.kind(), server.address());
+    command.env("CONTRACT_ENDPOINT", server.address());
+    script::passes(command, server.folder(), SCRIPT_PATIENCE);
 }
 
-fn script(path: &str) -> PathBuf {
+fn file(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("tests/contract")
         .join(path)
@@ -66,7 +42,7 @@ fn script(path: &str) -> PathBuf {
 fn python(libraries: &Path, name: &str) -> Command {
     let mut command = Command::new("python3");
     command
-        .arg(script("python").join(name))
+        .arg(file("python").join(name))
         .env("PYTHONPATH", libraries)
         .env("PYTHONDONTWRITEBYTECODE", "1")
         // The stubs of etcd3 are older than what the C parser takes.
@@ -113,7 +89,7 @@ fn node_etcd3(kind: Kind) {
     };
     let mut command = Command::new("node");
     command
-        .arg(script("node/etcd3_client.js"))
+        .arg(file("node/etcd3_client.js"))
         .env("NODE_PATH", libraries.join("node_modules"));
     passes(&mut command, &server);
 }
@@ -124,7 +100,7 @@ fn etcdctl(kind: Kind, program: &Path) {
     };
     let mut command = Command::new("bash");
     command
-        .arg(script("etcdctl/etcdctl.sh"))
+        .arg(file("etcdctl/etcdctl.sh"))
         .env("ETCDCTL", program);
     passes(&mut command, &server);
 }
@@ -149,7 +125,7 @@ fn rust_contracts(protoc: &Path) -> &'static Path {
             .join("contract-rust");
         let status = Command::new(env!("CARGO"))
             .args(["build", "--quiet", "--locked", "--manifest-path"])
-            .arg(script("rust/Cargo.toml"))
+            .arg(file("rust/Cargo.toml"))
             .env("PROTOC", protoc)
             .env("CARGO_TARGET_DIR", &target)
             // What cargo tells the test of its own package is no news for another.

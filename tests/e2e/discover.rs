@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use crate::harness::{Cluster, alone};
+use crate::harness::{Cluster, alone, until};
 
 with_each_kubectl![resources explanations who clear_failures];
 
@@ -130,12 +130,26 @@ fn clear_failures(kubectl: &Path) {
     let cluster = Cluster::up(kubectl);
     let k = cluster.client();
     // Nothing measures, and kubectl says just that.
-    for what in ["pods", "nodes"] {
-        assert!(
-            k.fail(&format!("top {what}"))
-                .contains("Metrics API not available")
+    for what in ["pods", "pod none", "nodes", "pods --containers -A"] {
+        assert_eq!(
+            k.fail(&format!("top {what}")),
+            "error: Metrics API not available\n",
+            "{what}"
         );
     }
+    // All that is served is said to be there, and by whom.
+    let services = until("the APIServices", || {
+        let services = k.run("get apiservices --no-headers");
+        match services.contains("v1.storage.k8s.io ") {
+            true => Ok(services),
+            false => Err(services),
+        }
+    });
+    for line in services.lines() {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        assert_eq!(words.get(1..3), Some(&["Local", "True"][..]), "{line}");
+    }
+    assert!(services.contains("v1.apps "), "{services}");
     assert!(
         k.fail("get --raw /nothing")
             .contains("could not find the requested resource")

@@ -1,6 +1,7 @@
 //! `--dry-run`, `--validate`, `diff`, kustomizations and pruning.
 
 use std::path::Path;
+use std::process::Output;
 
 use crate::harness::{Cluster, Kubectl, alone};
 
@@ -94,24 +95,34 @@ fn differences(kubectl: &Path) {
     let _alone = alone();
     let cluster = Cluster::up(kubectl);
     let k = cluster.client();
-    let file = |data: &str| {
-        cluster.file(
-            "m.yaml",
-            &format!("apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: m}}\ndata: {data}\n"),
-        )
-    };
-    // What is not there yet differs as a whole.
-    let out = k.output(&format!("diff -f {}", file("{a: b}")));
-    assert_eq!(out.status.code(), Some(1));
-    assert!(String::from_utf8_lossy(&out.stdout).contains("+kind: ConfigMap"));
-    k.run(&format!("apply -f {}", file("{a: b}")));
-    assert_eq!(k.run(&format!("diff -f {}", file("{a: b}"))), "");
-    let out = k.output(&format!("diff -f {}", file("{a: c, d: e}")));
-    let said = String::from_utf8_lossy(&out.stdout).into_owned();
-    for line in ["-  a: b", "+  a: c", "+  d: e"] {
-        assert!(said.lines().any(|l| l == line), "{said}");
+    for (name, form) in [("m", ""), ("s", "--server-side")] {
+        let file = |data: &str| {
+            cluster.file(
+                "m.yaml",
+                &format!(
+                    "apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: {name}}}\ndata: {data}\n"
+                ),
+            )
+        };
+        let diff = |data: &str| k.output(&format!("diff {form} -f {}", file(data)));
+        let said = |out: &Output| String::from_utf8_lossy(&out.stdout).into_owned();
+        // What is not there yet differs as a whole.
+        let out = diff("{a: b}");
+        assert_eq!(out.status.code(), Some(1), "{form} {out:?}");
+        assert!(said(&out).contains("+kind: ConfigMap"), "{form} {out:?}");
+        k.run(&format!("apply {form} -f {}", file("{a: b}")));
+        let out = diff("{a: b}");
+        assert_eq!((out.status.code(), said(&out).as_str()), (Some(0), ""));
+        let out = diff("{a: c, d: e}");
+        assert_eq!(out.status.code(), Some(1), "{form} {out:?}");
+        for line in ["-  a: b", "+  a: c", "+  d: e"] {
+            assert!(said(&out).lines().any(|l| l == line), "{form} {out:?}");
+        }
+        assert_eq!(
+            k.run(&format!("get configmap {name} -o jsonpath={{.data.a}}")),
+            "b"
+        );
     }
-    assert_eq!(k.run("get configmap m -o jsonpath={.data.a}"), "b");
     let broken = k.output(&format!("diff -f {}", cluster.file("b.yaml", "kind: [")));
     assert!(broken.status.code().is_some_and(|c| c > 1), "{broken:?}");
 }

@@ -6,7 +6,7 @@
 //!
 //! Deliberately absent today: the `kube-api-access` volume with a service
 //! account token (there is no token projection yet), image pull secrets of the
-//! service account, limit ranges, quotas, pod security, and the `not-ready`
+//! service account, quotas, pod security, and the `not-ready`
 //! taint of new nodes (nothing would take it off).
 
 use meta::Status;

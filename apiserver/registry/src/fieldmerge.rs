@@ -43,6 +43,7 @@ pub mod error;
 mod fields;
 mod gotext;
 mod quick;
+pub(crate) mod gotext;
 pub mod reset;
 mod same;
 pub mod scaled;

@@ -19,6 +19,7 @@ pub const MAX_ADDRESSES: u128 = 1 << 20;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IpRange {
     network: u128,
+    prefix: u32,
     /// How many addresses can be given out.
     size: u128,
     v4: bool,
@@ -39,6 +40,12 @@ pub enum IpError {
     /// All addresses are taken.
     #[error("range is full")]
     Full,
+}
+
+impl std::fmt::Display for IpRange {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}/{}", self.address(0), self.prefix)
+    }
 }
 
 fn to_number(ip: IpAddr) -> u128 {
@@ -68,6 +75,7 @@ impl IpRange {
         let mask = !(all.wrapping_sub(1));
         Ok(Self {
             network: to_number(address) & mask,
+            prefix,
             size,
             v4,
         })

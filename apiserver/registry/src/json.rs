@@ -8,12 +8,15 @@
 //! duplicate keys are reported, further ones are not. Everything past a limit
 //! is an error at once, before memory is spent.
 
+mod repeated;
 mod syntax;
 
 use std::fmt;
 
 use serde::de::{DeserializeSeed, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value};
+
+pub use repeated::{complaints, duplicate, unknown};
 
 /// The deepest nesting of a YAML body.
 pub const MAX_YAML_DEPTH: usize = 128;
@@ -72,8 +75,24 @@ pub fn decode(bytes: &[u8], limit: usize) -> Result<Decoded, DecodeError> {
 /// Decodes a YAML body (one document) of at most `limit` bytes.
 pub fn decode_yaml(bytes: &[u8], limit: usize) -> Result<Decoded, DecodeError> {
     check_size(bytes, limit)?;
-    let nodes = yaml_nodes(bytes.len());
-    let options = serde_saphyr::options! {
+    let decoded: Body = serde_saphyr::from_slice_with_options(bytes, yaml_options(bytes.len()))
+        .map_err(|e| DecodeError::Yaml(first_line(&e.to_string())))?;
+    Ok(decoded.0)
+}
+
+/// Says which keys stand more than once in a YAML body, each with its line, as
+/// Go's reader does. What [`decode_yaml`] knows of it is enough to know whether
+/// to ask.
+pub fn yaml_duplicates(bytes: &[u8], limit: usize) -> Result<Vec<String>, DecodeError> {
+    check_size(bytes, limit)?;
+    repeated::lines(bytes, yaml_options(bytes.len()))
+        .map_err(|e| DecodeError::Yaml(first_line(&e.to_string())))
+}
+
+/// Returns how a YAML body of a size is read.
+fn yaml_options(bytes: usize) -> serde_saphyr::Options {
+    let nodes = yaml_nodes(bytes);
+    serde_saphyr::options! {
         budget: serde_saphyr::budget! {
             max_depth: MAX_YAML_DEPTH,
             max_nodes: nodes,
@@ -84,15 +103,13 @@ pub fn decode_yaml(bytes: &[u8], limit: usize) -> Result<Decoded, DecodeError> {
         alias_limits: serde_saphyr::alias_limits! {
             max_total_replayed_events: nodes,
         },
-        duplicate_keys: serde_saphyr::DuplicateKeyPolicy::LastWins,
+        // To us, who let the last one win and say so.
+        duplicate_keys: serde_saphyr::DuplicateKeyPolicy::PassThrough,
         // As YAML 1.1, which upstream reads: `yes` and `on` are booleans, and
         // the file mode 0644 is octal.
         strict_booleans: false,
         legacy_octal_numbers: true,
-    };
-    let decoded: Body = serde_saphyr::from_slice_with_options(bytes, options)
-        .map_err(|e| DecodeError::Yaml(first_line(&e.to_string())))?;
-    Ok(decoded.0)
+    }
 }
 
 /// Returns how many nodes a YAML body of a size may have, its aliases expanded.
@@ -146,18 +163,24 @@ impl State {
         if self.duplicates.len() >= MAX_DUPLICATES {
             return;
         }
-        let mut path = String::new();
-        for segment in &self.path {
-            match segment {
-                Segment::Key(key) => push_key(&mut path, key),
-                Segment::Index(at) => path.push_str(&format!("[{at}]")),
-            }
-        }
-        push_key(&mut path, key);
+        let path = path_to(&self.path, key);
         if !self.duplicates.contains(&path) {
             self.duplicates.push(path);
         }
     }
+}
+
+/// Writes the path of a key of what these lead to.
+fn path_to(segments: &[Segment], key: &str) -> String {
+    let mut path = String::new();
+    for segment in segments {
+        match segment {
+            Segment::Key(key) => push_key(&mut path, key),
+            Segment::Index(at) => path.push_str(&format!("[{at}]")),
+        }
+    }
+    push_key(&mut path, key);
+    path
 }
 
 fn push_key(path: &mut String, key: &str) {

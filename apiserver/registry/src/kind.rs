@@ -167,8 +167,6 @@ pub struct Kind {
     pub propagation: Propagation,
     /// For how many seconds a stored object lives; zero is for ever (events).
     pub ttl_seconds: u32,
-    /// What every caller is warned of; empty for kinds that stay.
-    pub deprecation: &'static str,
     /// Checks a name.
     pub name_errors: fn(&str) -> Vec<String>,
     /// The fields, besides name and namespace, that a field selector may use.
@@ -212,7 +210,6 @@ impl Kind {
         returns_deleted: false,
         propagation: Propagation::Background,
         ttl_seconds: 0,
-        deprecation: "",
         name_errors: meta::names::subdomain_errors,
         selectable: &[],
         columns: &[Column::name(), Column::age()],
@@ -236,14 +233,6 @@ impl Kind {
     /// Tells whether the kind came with a definition that a client made.
     pub fn is_custom(&self) -> bool {
         self.custom.is_some()
-    }
-
-    /// Returns what everybody who uses it is warned of, if it is deprecated.
-    pub fn deprecation_warning(&self) -> Option<&str> {
-        match self.deprecation {
-            "" => self.strategy().deprecation(),
-            text => Some(text),
-        }
     }
 
     /// Returns the group and version.
@@ -515,7 +504,8 @@ pub trait Strategy: Send + Sync {
         Vec::new()
     }
 
-    /// Returns what whoever uses this version is to be warned of.
+    /// Returns what whoever uses this version is to be warned of; nothing for one
+    /// that stays.
     fn deprecation(&self) -> Option<&str> {
         None
     }

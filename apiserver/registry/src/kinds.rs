@@ -137,29 +137,32 @@ static ALL: &[&Kind] = &[
 ];
 
 /// The named groups in the order in which discovery lists them, which is that of
-/// upstream's priorities; kubectl asks the first that has a name.
-const GROUPS: &[&str] = &[
-    "apiregistration.k8s.io",
-    "apps",
-    "events.k8s.io",
-    "authentication.k8s.io",
-    "authorization.k8s.io",
-    "autoscaling",
-    "batch",
-    "certificates.k8s.io",
-    "networking.k8s.io",
-    "policy",
-    "rbac.authorization.k8s.io",
-    "storage.k8s.io",
-    "admissionregistration.k8s.io",
-    "apiextensions.k8s.io",
-    "scheduling.k8s.io",
-    "coordination.k8s.io",
-    "node.k8s.io",
-    "discovery.k8s.io",
-    "flowcontrol.apiserver.k8s.io",
-    "resource.k8s.io",
+/// upstream's priorities; kubectl asks the first that has a name. The group of
+/// APIServices has no APIService, and so no priority.
+const GROUPS: &[(&str, Option<i64>)] = &[
+    ("apiregistration.k8s.io", None),
+    ("apps", Some(17_800)),
+    ("events.k8s.io", Some(17_750)),
+    ("authentication.k8s.io", Some(17_700)),
+    ("authorization.k8s.io", Some(17_600)),
+    ("autoscaling", Some(17_500)),
+    ("batch", Some(17_400)),
+    ("certificates.k8s.io", Some(17_300)),
+    ("networking.k8s.io", Some(17_200)),
+    ("policy", Some(17_100)),
+    ("rbac.authorization.k8s.io", Some(17_000)),
+    ("storage.k8s.io", Some(16_800)),
+    ("admissionregistration.k8s.io", Some(16_700)),
+    ("apiextensions.k8s.io", Some(16_700)),
+    ("scheduling.k8s.io", Some(16_600)),
+    ("coordination.k8s.io", Some(16_500)),
+    ("node.k8s.io", Some(16_300)),
+    ("discovery.k8s.io", Some(16_200)),
+    ("flowcontrol.apiserver.k8s.io", Some(16_100)),
+    ("resource.k8s.io", Some(15_900)),
 ];
+/// The priority of the core group.
+const CORE_PRIORITY: i64 = 18_000;
 
 /// Returns the place of a group among the others: the core group first, then
 /// the built-in ones, then the rest.
@@ -169,9 +172,17 @@ pub fn group_rank(group: &str) -> usize {
         named => {
             1 + GROUPS
                 .iter()
-                .position(|g| *g == named)
+                .position(|(group, _)| *group == named)
                 .unwrap_or(GROUPS.len())
         }
+    }
+}
+
+/// Returns the priority of a built-in group, by which APIServices are ordered.
+pub fn group_priority(group: &str) -> Option<i64> {
+    match group {
+        "" => Some(CORE_PRIORITY),
+        named => GROUPS.iter().find(|(group, _)| *group == named)?.1,
     }
 }
 

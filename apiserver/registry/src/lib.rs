@@ -22,6 +22,7 @@ pub mod ipalloc;
 pub mod json;
 pub mod kind;
 pub mod kinds;
+pub mod limits;
 pub mod merge;
 pub mod openapi;
 pub mod pem;
@@ -32,6 +33,7 @@ pub mod print;
 pub mod rest;
 pub mod scale;
 pub mod schema;
+pub mod standing;
 pub mod table;
 pub mod validate;
 

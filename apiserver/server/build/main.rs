@@ -1,5 +1,5 @@
 //! Builds the table of protobuf field numbers, so that protobuf can be read and
-//! written.
+//! written; and tells the server which compiler made it.
 //!
 //! The numbers are public contract; they are taken from the sources of crate
 //! `k8s-pb`, which is only parsed, never compiled or linked. The table is
@@ -72,5 +72,17 @@ fn main() -> Result<(), Box<dyn Error>> {
     let mut encoder = flate2::write::DeflateEncoder::new(File::create(out)?, best);
     encoder.write_all(table.as_bytes())?;
     encoder.finish()?;
+    println!("cargo::rustc-env=KEELSON_RUSTC={}", compiler()?);
     Ok(())
+}
+
+/// Returns the compiler's name and version, as `rustc 1.95.0`.
+fn compiler() -> Result<String, Box<dyn Error>> {
+    let program = std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
+    let said = std::process::Command::new(program)
+        .arg("--version")
+        .output()?;
+    let said = String::from_utf8(said.stdout)?;
+    let words: Vec<&str> = said.split_whitespace().take(2).collect();
+    Ok(words.join(" "))
 }

@@ -8,11 +8,13 @@
 
 use meta::{Cause, Reason, Status, value};
 use registry::admission::Priority;
+use registry::kind::Endpoint;
+use registry::limits;
 use serde_json::Value;
 
 use crate::api::{Api, Target};
 use crate::authn::MASTERS;
-use crate::storage::{ListRequest, ReadVersion};
+use crate::storage::{ListRequest, ReadVersion, Selector};
 
 /// What is being done to an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,6 +28,7 @@ pub(crate) enum Operation {
 /// The steps, in their order (upstream: `plugins.go`, AllOrderedPlugins).
 const STEPS: &[Step] = &[
     Step::NamespaceLifecycle,
+    Step::LimitRanger,
     Step::Priority,
     Step::KindDefaults,
     Step::RuntimeClass,
@@ -38,6 +41,8 @@ const STEPS: &[Step] = &[
 enum Step {
     /// Nothing is created in a namespace that is missing or going away.
     NamespaceLifecycle,
+    /// Pods get what limit ranges have for them; they and claims keep to them.
+    LimitRanger,
     /// Pods get the priority of their class; one class at most is for those
     /// that name none.
     Priority,
@@ -65,6 +70,13 @@ pub(crate) async fn admit(
                 namespace_lifecycle(api, target, object).await?;
             }
             (Step::NamespaceLifecycle, Operation::Update) => {}
+            (Step::LimitRanger, Operation::Create)
+                if is_about(target, "", "pods") || is_about(target, "", CLAIMS) =>
+            {
+                let ranges = limit_ranges(api, target).await?;
+                limits::admit(target.kind(), object, &ranges)?;
+            }
+            (Step::LimitRanger, _) => {}
             (Step::KindDefaults, Operation::Create) => {
                 registry::admission::admit_create(target.kind(), object)?;
             }
@@ -73,10 +85,13 @@ pub(crate) async fn admit(
                 let class = priority_class(api, object).await?;
                 registry::admission::prioritise(target.kind(), object, class)?;
             }
-            (Step::Priority, Operation::Create) => {
-                Guard::of(api, target).await?.check(target, object)?;
+            (Step::Priority, Operation::Create)
+                if is_about(target, SCHEDULING, PRIORITY_CLASSES) =>
+            {
+                let guard = Guard::of(api, target).await?;
+                guard.check(target, Endpoint::Main, object)?;
             }
-            (Step::Priority, Operation::Update) => {}
+            (Step::Priority, _) => {}
             (Step::RuntimeClass, Operation::Create) if is_about(target, "", "pods") => {
                 let name = value::str_at(object, "spec.runtimeClassName").to_owned();
                 let class = find(api, "node.k8s.io", "runtimeclasses", &name).await?;
@@ -106,6 +121,14 @@ pub(crate) fn may_delete(target: &Target, name: &str) -> Result<(), Status> {
         let why = "this namespace may not be deleted";
         return Err(Status::forbidden(&kind.group_resource(), name, why));
     }
+    let of_the_system = || {
+        let mut classes = registry::kinds::priorityclass::system_classes();
+        classes.any(|class| value::name(&class) == name)
+    };
+    if is_about(target, SCHEDULING, PRIORITY_CLASSES) && of_the_system() {
+        let why = "this is a system priority class and cannot be deleted";
+        return Err(Status::forbidden(&kind.group_resource(), name, why));
+    }
     Ok(())
 }
 
@@ -116,10 +139,21 @@ fn is_about(target: &Target, group: &str, plural: &str) -> bool {
 
 /// Returns all objects of a kind of cluster scope, as the cache has them.
 async fn all_of(api: &Api, group: &str, plural: &str) -> Result<Vec<Value>, Status> {
+    all_in(api, group, plural, Selector::default()).await
+}
+
+/// Returns the objects of a kind that are selected, as the cache has them.
+async fn all_in(
+    api: &Api,
+    group: &str,
+    plural: &str,
+    selector: Selector,
+) -> Result<Vec<Value>, Status> {
     let Some(resource) = api.resources.builtin(group, "v1", plural) else {
         return Ok(Vec::new());
     };
     let request = ListRequest {
+        selector,
         version: ReadVersion::Any,
         ..ListRequest::default()
     };
@@ -145,6 +179,13 @@ async fn find(api: &Api, group: &str, plural: &str, name: &str) -> Result<Option
         return Ok(None);
     }
     found?.to_value().map(Some).map_err(Status::internal)
+}
+
+const CLAIMS: &str = "persistentvolumeclaims";
+
+/// Returns the limit ranges of a target's namespace.
+async fn limit_ranges(api: &Api, target: &Target) -> Result<Vec<Value>, Status> {
+    all_in(api, "", "limitranges", Selector::all(target.ns())).await
 }
 
 const SCHEDULING: &str = "scheduling.k8s.io";
@@ -176,22 +217,40 @@ async fn global_default(api: &Api) -> Result<Option<Value>, Status> {
 pub(crate) struct Guard {
     /// The class for pods that name none.
     default_class: Option<String>,
+    /// The limit ranges of a claim's namespace.
+    ranges: Vec<Value>,
 }
 
 impl Guard {
     /// Finds out what a write to this target must not contradict.
     pub(crate) async fn of(api: &Api, target: &Target) -> Result<Self, Status> {
+        if is_about(target, "", CLAIMS) {
+            let ranges = limit_ranges(api, target).await?;
+            return Ok(Self {
+                ranges,
+                ..Self::default()
+            });
+        }
         if !is_about(target, SCHEDULING, PRIORITY_CLASSES) {
             return Ok(Self::default());
         }
         let default = global_default(api).await?;
         Ok(Self {
             default_class: default.map(|c| value::name(&c).to_owned()),
+            ..Self::default()
         })
     }
 
     /// Refuses a state that cannot be beside the others.
-    pub(crate) fn check(&self, target: &Target, object: &Value) -> Result<(), Status> {
+    pub(crate) fn check(
+        &self,
+        target: &Target,
+        endpoint: Endpoint,
+        object: &Value,
+    ) -> Result<(), Status> {
+        if endpoint == Endpoint::Main {
+            limits::check(target.kind(), object, &self.ranges)?;
+        }
         let (name, wants) = (
             value::name(object),
             registry::checks::bool_at(object, "globalDefault"),

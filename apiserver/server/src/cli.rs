@@ -83,7 +83,8 @@ pub struct Args {
     /// [default: admin.kubeconfig in --cert-dir].
     #[arg(long)]
     pub kubeconfig_out: Option<PathBuf>,
-    /// Address clients are told to use; goes into the serving certificate.
+    /// Address clients are told to use; goes into the serving certificate, and behind
+    /// the service kubernetes.
     #[arg(long)]
     pub advertise_address: Option<IpAddr>,
     /// Names and addresses the generated serving certificate is also for.
@@ -177,6 +178,7 @@ fn config(args: Args) -> Result<Config, StartError> {
     };
     config.event_ttl = args.event_ttl;
     config.compact_every = args.etcd_compaction_interval;
+    config.advertise = args.advertise_address;
     config.extra_names = args.apiserver_cert_extra_sans;
     config
         .extra_names

@@ -228,11 +228,7 @@ impl Keeper {
     fn publish(&self) {
         let resources = self.served.values().flat_map(|served| {
             let kinds = served.resource.kinds.iter();
-            kinds.map(|kind| Resource {
-                kind: kind.clone().into(),
-                store: served.store.clone(),
-                fields: Arc::default(),
-            })
+            kinds.map(|kind| Resource::new(kind.clone().into(), served.store.clone()))
         });
         self.api.resources.replace_custom(Custom::new(resources));
     }

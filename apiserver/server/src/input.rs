@@ -4,7 +4,7 @@
 use bytes::Bytes;
 use meta::{Reason, Status, value};
 use registry::Kind;
-use registry::json::{DecodeError, Decoded};
+use registry::json::{self, DecodeError, Decoded};
 use serde_json::Value;
 
 use crate::body::{self, BoxBody};
@@ -35,22 +35,108 @@ pub(crate) async fn read_object(
     let mut object = decoded.value;
     check_type(kind, &mut object)?;
     let unknown = kind.conform(&mut object)?;
-    let mut complaints = complaints(&unknown);
-    complaints.extend(decoded.duplicates.iter().map(|path| twice(path, media)));
-    match validation {
-        FieldValidation::Ignore => {}
-        FieldValidation::Warn => cx.warnings.extend(complaints),
-        FieldValidation::Strict if complaints.is_empty() => {}
-        FieldValidation::Strict => {
-            return Err(Status::bad_request(format!(
-                "{name} in version {version:?} cannot be handled as a {name}: strict decoding error: {}",
-                complaints.join(", "),
-                name = kind.kind,
-                version = kind.version,
-            )));
-        }
+    if validation == FieldValidation::Ignore || unknown.len() + decoded.duplicates.len() == 0 {
+        return Ok(object);
+    }
+    let complaints = Complaints::of(kind, media, &bytes, &unknown, &decoded.duplicates);
+    if validation == FieldValidation::Warn {
+        cx.warnings.extend(complaints.warnings());
+    } else if let Some(text) = complaints.error() {
+        return Err(Status::bad_request(format!(
+            "{name} in version {version:?} cannot be handled as a {name}: strict decoding error: {text}",
+            name = kind.kind,
+            version = kind.version,
+        )));
     }
     Ok(object)
+}
+
+/// What `fieldValidation` has to say about a body.
+pub(crate) struct Complaints {
+    /// The lines of the reader of YAML.
+    lines: Vec<String>,
+    /// What else there is.
+    others: Vec<String>,
+}
+
+impl Complaints {
+    /// Finds what is to be said of a body with these unknown and these repeated
+    /// fields, in upstream's order and words.
+    fn of(
+        kind: &Kind,
+        media: BodyMedia,
+        bytes: &[u8],
+        unknown: &[String],
+        duplicates: &[String],
+    ) -> Self {
+        let words = unknown.iter().map(|path| json::unknown(path));
+        match media {
+            BodyMedia::Yaml if !kind.is_custom() => Self {
+                lines: lines(bytes, duplicates),
+                others: json::complaints(&as_json(bytes), unknown, &[]),
+            },
+            BodyMedia::Yaml => Self {
+                lines: lines(bytes, duplicates),
+                others: words.collect(),
+            },
+            BodyMedia::Json if !kind.is_custom() => Self {
+                lines: Vec::new(),
+                others: json::complaints(bytes, unknown, duplicates),
+            },
+            BodyMedia::Json | BodyMedia::Protobuf => {
+                let twice = duplicates.iter().map(|path| json::duplicate(path));
+                Self {
+                    lines: Vec::new(),
+                    others: twice.chain(words).collect(),
+                }
+            }
+        }
+    }
+
+    /// Returns the warnings, one for each.
+    fn warnings(self) -> impl Iterator<Item = String> {
+        self.lines.into_iter().chain(self.others)
+    }
+
+    /// Returns all of it in one error; none if there is nothing.
+    fn error(&self) -> Option<String> {
+        let lines = unmarshal_errors(&self.lines);
+        let all: Vec<&str> = lines
+            .as_deref()
+            .into_iter()
+            .chain(self.others.iter().map(String::as_str))
+            .collect();
+        Some(all.join(", ")).filter(|text| !text.is_empty())
+    }
+}
+
+/// Returns what upstream makes of a body of YAML before it looks for unknown fields:
+/// JSON, its keys in order.
+fn as_json(bytes: &[u8]) -> Vec<u8> {
+    let decoded = json::decode_yaml(bytes, BODY_BYTES_MAX);
+    decoded.map_or_else(|_| Vec::new(), |d| d.value.to_string().into_bytes())
+}
+
+/// Returns the lines of the keys that stand twice in a body of YAML.
+pub(crate) fn lines(bytes: &[u8], duplicates: &[String]) -> Vec<String> {
+    if duplicates.is_empty() {
+        return Vec::new();
+    }
+    json::yaml_duplicates(bytes, BODY_BYTES_MAX).unwrap_or_else(|error| {
+        // What was read once is read again; should it not be, that there are some is said.
+        tracing::warn!(%error, "a body in YAML was not read a second time");
+        let key = |path: &String| path.rsplit('.').next().unwrap_or_default().to_owned();
+        let word = |path| format!("key {:?} already set in map", key(path));
+        duplicates.iter().map(word).collect()
+    })
+}
+
+/// Puts the lines of the reader of YAML into its error.
+pub(crate) fn unmarshal_errors(lines: &[String]) -> Option<String> {
+    match lines {
+        [] => None,
+        lines => Some(format!("yaml: unmarshal errors:\n  {}", lines.join("\n  "))),
+    }
 }
 
 /// Refuses a body in protobuf: only built-in kinds have field numbers.
@@ -69,23 +155,6 @@ pub(crate) fn check_patch(headers: &http::HeaderMap, kind: &Kind) -> Result<(), 
         ));
     }
     Ok(())
-}
-
-/// Words unknown fields as upstream does.
-pub(crate) fn complaints(unknown: &[String]) -> Vec<String> {
-    let words = unknown.iter().map(|p| format!("unknown field {p:?}"));
-    words.collect()
-}
-
-/// Words a duplicate field as upstream's reader of that language does.
-fn twice(path: &str, media: BodyMedia) -> String {
-    match media {
-        BodyMedia::Yaml => {
-            let key = path.rsplit('.').next().unwrap_or(path);
-            format!("key {key:?} already set in map")
-        }
-        BodyMedia::Json | BodyMedia::Protobuf => format!("duplicate field {path:?}"),
-    }
 }
 
 /// Reads a body of a small type that no resource stores (options, bindings);
@@ -111,8 +180,8 @@ pub(crate) async fn read_small(
 /// Decodes bytes into a JSON object.
 pub(crate) fn decode(bytes: &[u8], media: BodyMedia, kind: &str) -> Result<Decoded, Status> {
     let decoded = match media {
-        BodyMedia::Json => registry::json::decode(bytes, BODY_BYTES_MAX),
-        BodyMedia::Yaml => registry::json::decode_yaml(bytes, BODY_BYTES_MAX),
+        BodyMedia::Json => json::decode(bytes, BODY_BYTES_MAX),
+        BodyMedia::Yaml => json::decode_yaml(bytes, BODY_BYTES_MAX),
         BodyMedia::Protobuf => {
             let value = protobuf::decode(bytes, kind)
                 .map_err(|e| unrecognized(kind, &e.to_string(), bytes))?;

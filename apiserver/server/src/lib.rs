@@ -49,6 +49,7 @@ pub mod storage;
 mod subresources;
 mod table;
 mod verbs;
+mod version;
 
 pub use authn::UserInfo;
 pub use server::{Config, Running, Server, ServiceAccountConfig, StartError, StoreSource};

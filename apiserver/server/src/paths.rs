@@ -10,12 +10,7 @@ use serde_json::{Value, json};
 use crate::api::Api;
 use crate::body::BoxBody;
 use crate::pipeline::Context;
-use crate::{discovery, health, openapi, respond};
-
-/// The version this server calls itself, of the API it speaks.
-pub(crate) const GIT_VERSION: &str = concat!("v1.36.0+keelson.", env!("CARGO_PKG_VERSION"));
-const MAJOR: &str = "1";
-const MINOR: &str = "36";
+use crate::{discovery, health, openapi, respond, version};
 
 /// Answers a request on a path that names no resource.
 pub(crate) async fn serve(api: &Arc<Api>, cx: &Context) -> Result<Response<BoxBody>, Status> {
@@ -29,7 +24,7 @@ pub(crate) async fn serve(api: &Arc<Api>, cx: &Context) -> Result<Response<BoxBo
         ["api", version] => discovery::resources(api, cx, "", version),
         ["apis", group] => discovery::group(api, cx, group),
         ["apis", group, version] => discovery::resources(api, cx, group, version),
-        ["version"] => version(),
+        ["version"] => respond::raw_json(&version::info()),
         [probe @ ("healthz" | "livez" | "readyz"), check @ ..] => {
             health::probe(api, cx, probe, check).await
         }
@@ -75,32 +70,4 @@ fn open_id(
     let hour = HeaderValue::from_static("public, max-age=3600");
     response.headers_mut().insert(CACHE_CONTROL, hour);
     Ok(response)
-}
-
-fn version() -> Result<Response<BoxBody>, Status> {
-    let info = json!({
-        "major": MAJOR,
-        "minor": MINOR,
-        "emulationMajor": MAJOR,
-        "emulationMinor": MINOR,
-        "minCompatibilityMajor": MAJOR,
-        "minCompatibilityMinor": MINOR,
-        "gitVersion": GIT_VERSION,
-        "gitCommit": "",
-        "gitTreeState": "clean",
-        "buildDate": "1970-01-01T00:00:00Z",
-        "goVersion": "",
-        "compiler": "rustc",
-        "platform": format!("{}/{}", std::env::consts::OS, go_arch()),
-    });
-    respond::raw_json(&info)
-}
-
-/// Names the architecture as Go does, which clients compare with.
-fn go_arch() -> &'static str {
-    match std::env::consts::ARCH {
-        "x86_64" => "amd64",
-        "aarch64" => "arm64",
-        other => other,
-    }
 }

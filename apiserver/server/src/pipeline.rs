@@ -67,8 +67,8 @@ pub(crate) struct Context {
     pub(crate) audit_id: String,
     /// What the client should be told besides the answer.
     pub(crate) warnings: Vec<String>,
-    /// Whether it is about a type that has no protobuf form.
-    pub(crate) custom: bool,
+    /// Whether it is about a kind that has no form in protobuf.
+    pub(crate) text_only: bool,
     /// What becomes of the connection if it is to speak something else.
     pub(crate) upgrade: Option<OnUpgrade>,
     peer: Peer,
@@ -91,7 +91,7 @@ impl Context {
             user: UserInfo::anonymous(),
             audit_id,
             warnings: Vec::new(),
-            custom: false,
+            text_only: false,
             upgrade: parts.extensions.remove(),
             peer,
         })
@@ -111,7 +111,7 @@ impl Context {
     /// Decides the form of the answer.
     pub(crate) fn accept(&self, offer: Offer) -> Result<Accepted, Status> {
         let offer = match offer {
-            Offer::Resource if self.custom => Offer::Custom,
+            Offer::Resource if self.text_only => Offer::Custom,
             offer => offer,
         };
         negotiation::accept(&self.headers, &self.query, offer)

@@ -257,7 +257,7 @@ fn write_value(out: &mut Out, message: MessageId, value: &Value) -> Result<(), E
     Ok(encode::Body::new(out, message).deserialize(value)?)
 }
 
-/// Tells whether a type has a message, which every built-in one has.
+/// Tells whether a type has a message, which nearly every built-in one has.
 pub(crate) fn is_known(api_version: &str, kind: &str) -> bool {
     table::find(api_version, kind).is_some()
 }

@@ -14,6 +14,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::discovery::Discovery;
 use crate::openapi::OpenApi;
+use crate::protobuf;
 use crate::storage::{ResourceConfig, ResourceStore, Store};
 
 /// A served resource: its kind and where its objects are kept. Two versions of
@@ -26,6 +27,20 @@ pub(crate) struct Resource {
     pub(crate) store: Arc<ResourceStore>,
     /// What field merge knows of it.
     pub(crate) fields: Arc<Endpoints>,
+    /// Whether its objects have no form in protobuf.
+    pub(crate) text_only: bool,
+}
+
+impl Resource {
+    /// Describes a resource.
+    pub(crate) fn new(kind: KindRef, store: Arc<ResourceStore>) -> Self {
+        Self {
+            text_only: !protobuf::is_known(&kind.api_version(), kind.kind),
+            kind,
+            store,
+            fields: Arc::default(),
+        }
+    }
 }
 
 /// Resources by plural, which nearly always leaves one to look at.
@@ -98,11 +113,8 @@ impl Resources {
                     let config = config(kind, event_ttl_seconds);
                     ResourceStore::start(store.clone(), config, token.clone())
                 });
-                builtin.entry(kind.plural).or_default().push(Resource {
-                    kind: kind.into(),
-                    store: kept.clone(),
-                    fields: Arc::default(),
-                });
+                let resource = Resource::new(kind.into(), kept.clone());
+                builtin.entry(kind.plural).or_default().push(resource);
             }
         }
         Self {

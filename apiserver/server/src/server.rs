@@ -82,6 +82,9 @@ pub struct Config {
     pub token_auth_file: Option<PathBuf>,
     /// How tokens of service accounts are signed, and which are believed.
     pub service_accounts: ServiceAccountConfig,
+    /// The address that others are told to use; else the one it serves on, or if
+    /// that is none for others, that of the way outward.
+    pub advertise: Option<IpAddr>,
     /// Names and addresses the serving certificate is for, besides the obvious.
     pub extra_names: Vec<String>,
     /// How long events are kept.
@@ -122,6 +125,7 @@ impl Config {
             tls_files: None,
             token_auth_file: None,
             service_accounts: ServiceAccountConfig::default(),
+            advertise: None,
             extra_names: Vec::new(),
             event_ttl: EVENT_TTL,
             compact_every: COMPACT_EVERY,
@@ -229,13 +233,18 @@ impl Server {
             limits: config.limits,
         };
         let serving = tokio::spawn(listener.run(serving_token.clone()));
-        tokio::spawn(bootstrap::run(api.clone(), addr.port()));
+        let place = bootstrap::Place {
+            address: advertised(&config),
+            port: addr.port(),
+        };
+        let keeper = tokio::spawn(bootstrap::run(api.clone(), place));
         tokio::spawn(crds::run(api.clone(), storage_token.clone()));
         let running = Running {
             addr,
             api,
             pki: Arc::new(pki),
             serving,
+            keeper,
             serving_token,
             storage_token,
         };
@@ -391,6 +400,15 @@ fn serving_identity(pki: &Pki, config: &Config, range: &IpRange) -> Result<Ident
     Ok(pki.api_serving(&names)?)
 }
 
+/// Returns the address that others are told to use, as kube-apiserver chooses it.
+fn advertised(config: &Config) -> Option<IpAddr> {
+    let given = config.advertise.filter(|ip| !ip.is_unspecified());
+    given.or_else(|| match config.bind.ip() {
+        ip if ip.is_unspecified() || ip.is_loopback() => outbound_address(),
+        ip => Some(ip),
+    })
+}
+
 /// Returns the address other machines see this one under: that of the route
 /// outward. Nothing is sent.
 pub fn outbound_address() -> Option<IpAddr> {
@@ -411,6 +429,8 @@ pub struct Running {
     api: Arc<Api>,
     pki: Arc<Pki>,
     serving: JoinHandle<()>,
+    /// Looks after the system objects; says goodbye when it ends.
+    keeper: JoinHandle<()>,
     serving_token: CancellationToken,
     storage_token: CancellationToken,
 }
@@ -496,6 +516,9 @@ impl Running {
         self.serving_token.cancel();
         if tokio::time::timeout(STOP_WAIT, self.serving).await.is_err() {
             tracing::warn!("connections were still open when the server stopped");
+        }
+        if tokio::time::timeout(STOP_WAIT, self.keeper).await.is_err() {
+            tracing::warn!("the system objects were still being written when the server stopped");
         }
         self.storage_token.cancel();
     }

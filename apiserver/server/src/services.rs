@@ -8,15 +8,18 @@
 //!
 //! A server that stops between claim and service leaves a claim without a
 //! service. It is found when somebody wants that very address, and at start
-//! ([`repair`]), and given back if no service has it.
+//! ([`keep`]), and given back if no service has it. The claim of an address is an
+//! IPAddress that anybody may delete; it is made again while its service lives.
 
 mod claims;
 mod ports;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
+use std::time::Duration;
 
-use meta::{FieldError, Object, Status, value};
+use futures::StreamExt as _;
+use meta::{FieldError, Object, Reason, Status, value};
 use registry::Kind;
 use registry::ipalloc::{IpError, IpRange};
 use registry::kind::Endpoint;
@@ -25,7 +28,9 @@ use serde_json::{Value, json};
 use tokio::sync::{Mutex, OwnedMutexGuard};
 
 use crate::api::{Api, Target};
-use crate::storage::{ListRequest, ReadVersion, Store};
+use crate::storage::{
+    EventType, ListRequest, ReadVersion, Store, VersionMatch, WatchItem, WatchRequest,
+};
 
 /// The cause of a conflict that another attempt resolves.
 pub(crate) const RETRY: &str = "KeelsonAddressRetry";
@@ -192,7 +197,7 @@ pub(crate) async fn claim(
         return Ok(Claim::none());
     }
     let turn = api.service_ips.turn.clone().lock_owned().await;
-    let used = in_use(api).await?;
+    let used = in_use(api, &owner(service)).await?;
     let mut claim = Claim {
         _turn: Some(turn),
         ..Claim::none()
@@ -269,7 +274,11 @@ struct InUse {
     ports: BTreeSet<u16>,
 }
 
-async fn in_use(api: &Api) -> Result<InUse, Status> {
+/// The service through which a cluster finds its own API, whose the first address
+/// is.
+const OWN_SERVICE: &str = "default/kubernetes";
+
+async fn in_use(api: &Api, wanted_by: &str) -> Result<InUse, Status> {
     let services = &api.core("services")?.store;
     let list = services.list(ListRequest::default()).await?;
     let mut used = InUse::default();
@@ -277,7 +286,7 @@ async fn in_use(api: &Api) -> Result<InUse, Status> {
         used.addresses.extend(address_of(&service));
         used.ports.extend(ports::of(&service));
     }
-    if api.is_bootstrapped() {
+    if api.is_bootstrapped() && wanted_by != OWN_SERVICE {
         used.addresses.insert(api.service_ips.range.first());
     }
     Ok(used)
@@ -353,9 +362,79 @@ pub(crate) async fn release(api: &Api, kind: &Kind, service: &Object) {
     }
 }
 
-/// Makes claims and services agree after a start: a service without a claim
-/// gets one, an old claim without a service is given back.
-pub(crate) async fn repair(api: &Api) -> Result<(), Status> {
+/// How long to wait before claims are looked after again when it did not go well.
+const RETRY_AFTER: Duration = Duration::from_secs(1);
+
+/// Makes claims and services agree, and keeps the claims that somebody deletes, who
+/// sees them as IPAddresses, until the server stops.
+pub(crate) async fn keep(api: &Api) {
+    let Some(addresses) = api
+        .resources
+        .builtin("networking.k8s.io", "v1", "ipaddresses")
+    else {
+        return;
+    };
+    loop {
+        let request = WatchRequest {
+            version: ReadVersion::Any,
+            version_match: Some(VersionMatch::NotOlderThan),
+            send_initial_events: Some(false),
+            ..WatchRequest::default()
+        };
+        // From before they are looked at, so that nothing is missed.
+        let watch = addresses.store.watch(request).await;
+        let kept = async {
+            repair(api).await?;
+            let mut watch = watch?;
+            while let Some(item) = watch.next().await {
+                if let WatchItem::Event {
+                    event_type: EventType::Deleted,
+                    object,
+                    ..
+                } = item
+                {
+                    restore(api, &object.to_value().map_err(Status::internal)?).await?;
+                }
+            }
+            Ok::<(), Status>(())
+        };
+        tokio::select! {
+            () = api.shutdown.cancelled() => return,
+            kept = kept => if let Err(error) = kept {
+                tracing::warn!(%error, "cannot look after the claims of cluster IPs, trying again");
+            },
+        }
+        tokio::select! {
+            () = api.shutdown.cancelled() => return,
+            () = tokio::time::sleep(RETRY_AFTER) => {}
+        }
+    }
+}
+
+/// Claims an address again whose claim was deleted, if its service still has it.
+async fn restore(api: &Api, claim: &Value) -> Result<(), Status> {
+    let Ok(address) = value::name(claim).parse::<IpAddr>() else {
+        return Ok(());
+    };
+    let of = |field: &str| value::str_at(claim, &format!("spec.parentRef.{field}")).to_owned();
+    let (namespace, name) = (of("namespace"), of("name"));
+    // Nobody gives the address away, or the service up, between looking and claiming.
+    let _turn = api.service_ips.turn.lock().await;
+    let services = &api.core("services")?.store;
+    let found = services.get(Some(&namespace), &name, ReadVersion::Unset);
+    let service = match found.await {
+        Err(status) if status.reason == Reason::NotFound => return Ok(()),
+        found => found?.to_value().map_err(Status::internal)?,
+    };
+    if address_of(&service) == Some(address) {
+        claims::take(&*api.store, address, &owner(&service)).await?;
+    }
+    Ok(())
+}
+
+/// Makes claims and services agree: a service without a claim gets one, an old claim
+/// without a service is given back.
+async fn repair(api: &Api) -> Result<(), Status> {
     let _turn = api.service_ips.turn.lock().await;
     let services = &api.core("services")?.store;
     let list = services.list(ListRequest::default()).await?;

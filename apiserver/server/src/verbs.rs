@@ -22,14 +22,13 @@ use serde_json::Value;
 use crate::api::{Api, Target};
 use crate::body::BoxBody;
 use crate::pipeline::Context;
-use crate::protobuf;
 use crate::request_info::{ResourceRequest, Verb};
 use crate::{computed, subresources};
 
 pub(crate) use apply::{merged, not_an_object, read_config};
 pub(crate) use delete::{delete_one, remove};
 pub(crate) use patch::{Language, Patch, read_patch};
-pub(crate) use update::{Change, Done, store_change};
+pub(crate) use update::{Change, Done, check_name, store_change};
 
 /// Carries out a request on a resource.
 pub(crate) async fn dispatch(
@@ -43,9 +42,9 @@ pub(crate) async fn dispatch(
     }
     let target = Target::find(api, &r)?;
     let kind = target.kind();
-    let deprecation = kind.deprecation_warning();
+    let deprecation = kind.strategy().deprecation();
     cx.warnings.extend(deprecation.map(str::to_owned));
-    cx.custom = !protobuf::is_known(&kind.api_version(), kind.kind);
+    cx.text_only = target.resource.text_only;
     if !r.subresource.is_empty() {
         return subresources::dispatch(api, cx, &target, &r, body).await;
     }

@@ -57,7 +57,7 @@ pub enum Start {
     State,
     /// With the changes from now on.
     Now,
-    /// With the changes after a revision the cacher has reached.
+    /// With the changes after a revision, which the cacher need not have reached.
     After(u64),
 }
 
@@ -124,6 +124,8 @@ impl Iterator for Initial {
 #[derive(Debug)]
 struct Watcher {
     selector: Selector,
+    /// It sees nothing up to this revision, which may be yet to come.
+    after: u64,
     /// (due, interval)
     bookmarks: Option<(Duration, Duration)>,
 }
@@ -233,6 +235,9 @@ impl Cacher {
                 let Some(watcher) = self.watchers.get(&id) else {
                     return;
                 };
+                if revision <= watcher.after {
+                    return;
+                }
                 let selected = |o: &Option<Arc<Object>>| {
                     o.as_ref().is_some_and(|o| watcher.selector.matches(o))
                 };
@@ -297,14 +302,17 @@ impl Cacher {
         })
     }
 
-    /// Registers a watch. A [`Start::After`] that the cacher has not reached is
-    /// the caller's to wait for.
+    /// Registers a watch.
     pub fn watch(&mut self, spec: WatchSpec) -> Result<Started, TooOld> {
         let WatchSpec {
             selector,
             start,
             bookmarks,
         } = spec;
+        let after = match start {
+            Start::After(revision) => revision,
+            Start::State | Start::Now => 0,
+        };
         let initial = match start {
             Start::State => Initial::State {
                 snapshot: self.snapshot(),
@@ -324,6 +332,7 @@ impl Cacher {
             id,
             Watcher {
                 selector,
+                after,
                 bookmarks,
             },
         );
@@ -370,7 +379,8 @@ impl Cacher {
     }
 
     /// Returns the watchers that are due a bookmark with [`Self::revision`],
-    /// and plans their next.
+    /// and plans their next. One that began after a revision which is yet to come
+    /// gets none: it would lead back.
     pub fn due_bookmarks(&mut self, now: Duration) -> Vec<WatcherId> {
         let mut ids = Vec::new();
         while let Some(&(due, id)) = self.due.first() {
@@ -378,12 +388,15 @@ impl Cacher {
                 break;
             }
             self.due.pop_first();
-            ids.push(id);
             if let Some(Watcher {
                 bookmarks: Some((next, every)),
+                after,
                 ..
             }) = self.watchers.get_mut(&id)
             {
+                if *after <= self.revision {
+                    ids.push(id);
+                }
                 // At least a tick later, or this loop would not end.
                 *next = now + (*every).max(Duration::from_millis(1));
                 self.due.insert((*next, id));

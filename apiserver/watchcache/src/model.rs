@@ -71,7 +71,8 @@ enum Op {
     Elsewhere(u64),
     /// The stream repeats its last changes.
     Repeat(usize),
-    Watch(u8, Option<u64>, bool),
+    /// A selector; how far back it begins, or ahead; whether with bookmarks.
+    Watch(u8, Option<i64>, bool),
     Unwatch(usize),
     /// The stream was lost for so many hidden changes, and is listed anew.
     Lost(Vec<(usize, Option<(u8, u8)>)>),
@@ -94,7 +95,7 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
         12 => changes().prop_map(Op::Change),
         2 => (1..4u64).prop_map(Op::Elsewhere),
         1 => (1..4usize).prop_map(Op::Repeat),
-        5 => (0..SELECTORS, prop::option::of(0..12u64), any::<bool>())
+        5 => (0..SELECTORS, prop::option::of(-4..12i64), any::<bool>())
             .prop_map(|(s, back, b)| Op::Watch(s, back, b)),
         1 => (0..8usize).prop_map(Op::Unwatch),
         1 => changes().prop_map(Op::Lost),
@@ -233,8 +234,8 @@ impl Model {
         assert_eq!(self.cacher.watcher_count(), self.watches.len());
     }
 
-    fn watch(&mut self, n: u8, back: Option<u64>, bookmarks: bool) {
-        let from = back.map(|b| self.revision.saturating_sub(b));
+    fn watch(&mut self, n: u8, back: Option<i64>, bookmarks: bool) {
+        let from = back.map(|b| self.revision.saturating_add_signed(-b));
         let start = match from {
             Some(n) => Start::After(n),
             None if n.is_multiple_of(3) => Start::Now,
@@ -349,7 +350,8 @@ impl Model {
                 self.now += Duration::from_secs(seconds);
                 for id in self.cacher.due_bookmarks(self.now) {
                     // That everything before was dispatched, `check` sees.
-                    assert!(self.watches.contains_key(&id));
+                    let watch = self.watches.get(&id).expect("a live watcher");
+                    assert!(watch.from <= self.revision, "a bookmark leads back");
                 }
                 assert!(self.cacher.next_bookmark().is_none_or(|due| due > self.now));
             }

@@ -128,7 +128,7 @@ pub(super) fn quote(out: &mut String, text: &str) {
 }
 
 /// Returns a text quoted as Go's `%q` does.
-pub(super) fn quoted(text: &str) -> String {
+pub(crate) fn quoted(text: &str) -> String {
     let mut out = String::new();
     quote(&mut out, text);
     out

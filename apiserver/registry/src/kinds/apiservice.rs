@@ -52,7 +52,17 @@ impl Strategy for ApiService {
     }
 
     fn prepare_for_create(&self, object: &mut Value) {
-        put(object, "status", Some(json!({})));
+        let mut status = json!({});
+        if at(object, "spec.service").is_none() {
+            status["conditions"] = json!([{
+                "type": "Available",
+                "status": "True",
+                "lastTransitionTime": str_at(object, "metadata.creationTimestamp"),
+                "reason": "Local",
+                "message": "Local APIServices are always available",
+            }]);
+        }
+        put(object, "status", Some(status));
     }
 
     fn validate(&self, object: &Value, errors: &mut Errors) {

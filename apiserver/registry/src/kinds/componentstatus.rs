@@ -20,7 +20,6 @@ pub(crate) static KIND: Kind = Kind {
     verbs: &["get", "list"],
     storage_prefix: "componentstatuses",
     definition: "io.k8s.api.core.v1.ComponentStatus",
-    deprecation: "v1 ComponentStatus is deprecated in v1.19+",
     columns: &[
         Column::name(),
         Column::text("Status", "Whether it is well."),
@@ -34,6 +33,10 @@ pub(crate) static KIND: Kind = Kind {
 struct ComponentStatus;
 
 impl Strategy for ComponentStatus {
+    fn deprecation(&self) -> Option<&str> {
+        Some("v1 ComponentStatus is deprecated in v1.19+")
+    }
+
     fn cells(&self, object: &Value, _: Timestamp) -> Vec<Value> {
         let list = items(object, "conditions");
         let healthy = list.iter().find(|c| str_at(c, "type") == "Healthy");

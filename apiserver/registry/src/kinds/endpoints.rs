@@ -22,7 +22,6 @@ pub(crate) static KIND: Kind = Kind {
     storage_prefix: "services/endpoints",
     definition: "io.k8s.api.core.v1.Endpoints",
     create_on_update: true,
-    deprecation: "v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice",
     columns: &[
         Column::name(),
         Column::text("Endpoints", "The addresses with their ports."),
@@ -35,6 +34,10 @@ pub(crate) static KIND: Kind = Kind {
 struct Endpoints;
 
 impl Strategy for Endpoints {
+    fn deprecation(&self) -> Option<&str> {
+        Some("v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice")
+    }
+
     fn default(&self, object: &mut Value) {
         let Value::Object(map) = object else { return };
         for subset in each(map, "subsets") {

@@ -133,11 +133,7 @@ impl Cleanup {
             for object in &list.items {
                 let namespace = Some(object.meta.namespace.clone()).filter(|n| !n.is_empty());
                 let target = Target {
-                    resource: Resource {
-                        kind: resource.stored.clone().into(),
-                        store: store.clone(),
-                        fields: Arc::default(),
-                    },
+                    resource: Resource::new(resource.stored.clone().into(), store.clone()),
                     namespace: namespace.clone(),
                     name: object.meta.name.clone(),
                 };

@@ -27,7 +27,8 @@ pub use raw::{
 };
 pub use reads::{run_consistency, run_list_expiry, run_list_pages, run_list_versions};
 pub use watches::{
-    run_slow_watcher, run_watch_bookmarks, run_watch_selectors, run_watch_starts, run_watch_too_old,
+    run_slow_watcher, run_watch_bookmarks, run_watch_future, run_watch_selectors, run_watch_starts,
+    run_watch_too_old,
 };
 pub use writes::{run_counter, run_preconditions, run_write_cycle};
 
@@ -55,6 +56,7 @@ pub async fn run_resource(store: &Arc<dyn Store>) {
     run_watch_selectors(store).await;
     run_watch_bookmarks(store).await;
     run_watch_too_old(store).await;
+    run_watch_future(store).await;
     run_slow_watcher(store).await;
     // Compacts, and so comes last.
     run_list_expiry(store).await;

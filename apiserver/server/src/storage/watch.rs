@@ -158,18 +158,24 @@ impl Drop for WatchStream {
 impl ResourceStore {
     /// Starts a watch.
     ///
-    /// A version older than the window is not an error here but the watch's one
-    /// and only item: Kubernetes answers 200 and then ERROR with code 410. A
-    /// version the store has not reached is a 504 after [`WAIT_FOR_REVISION`].
+    /// What goes wrong once the options are valid is not an error here but the
+    /// watch's one and only item, as in Kubernetes, which answers 200 and then
+    /// ERROR: a version older than the window with code 410, and one that the
+    /// store has not reached with 504, after [`WAIT_FOR_REVISION`], if the watch is
+    /// to begin with a state. One that is to begin with what comes after that
+    /// version simply waits for it.
     ///
     /// [`WAIT_FOR_REVISION`]: super::resource::WAIT_FOR_REVISION
     pub async fn watch(self: &Arc<Self>, request: WatchRequest) -> Result<WatchStream, Status> {
         validate(&request)?;
         self.wait_ready().await?;
-        match (request.version, request.send_initial_events) {
-            (ReadVersion::At(n), _) => self.reach(n).await?,
-            (ReadVersion::Unset, Some(_)) => self.fresh().await?,
-            _ => {}
+        let fresh = match (request.version, request.send_initial_events) {
+            (ReadVersion::At(n), Some(true)) => self.reach(n).await,
+            (ReadVersion::Unset, Some(_)) => self.fresh().await,
+            _ => Ok(()),
+        };
+        if let Err(status) = fresh {
+            return Ok(WatchStream::refused(status));
         }
         let start = match (request.version, request.send_initial_events) {
             (_, Some(true)) => Start::State,

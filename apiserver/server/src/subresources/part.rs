@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use http::Response;
-use meta::{Status, value};
+use meta::Status;
 use registry::kind::Endpoint;
 use registry::podparts::Part;
 use serde_json::Value;
@@ -33,7 +33,7 @@ pub(super) async fn serve(
             let options = WriteOptions::read(&cx.query, "UpdateOptions")?;
             let manager = Manager::of(cx, &options);
             let mut new = input::read_object(cx, body, kind, options.field_validation).await?;
-            check_name(target, &new)?;
+            verbs::check_name(target, &new)?;
             kind.strategy().default(&mut new);
             let new = |old: &Value| part(kind, &new, old);
             let change = Change {
@@ -69,14 +69,4 @@ pub(super) async fn serve(
         _ => return verbs::through(api, cx, target, Endpoint::Other, body).await,
     };
     done.respond(cx, accepted, kind)
-}
-
-fn check_name(target: &Target, new: &Value) -> Result<(), Status> {
-    let (given, name) = (value::name(new), &target.name);
-    if given == name {
-        return Ok(());
-    }
-    Err(Status::bad_request(format!(
-        "the name of the object ({given}) does not match the name on the URL ({name})"
-    )))
 }

@@ -91,7 +91,7 @@ fn may_create(cx: &Context) -> Result<(), Status> {
 /// Tells the client of keys that stand twice, unless it asked not to be told.
 fn warn(cx: &mut Context, config: &Decoded, validation: FieldValidation) {
     if validation == FieldValidation::Warn {
-        cx.warnings.extend(complaint(config));
+        cx.warnings.extend(config.duplicates.iter().cloned());
     }
 }
 
@@ -173,10 +173,11 @@ pub(crate) fn not_an_object(
     Status::failure(Reason::Unknown, text)
 }
 
-/// Reads a configuration: YAML, of which JSON is a part.
+/// Reads a configuration: YAML, of which JSON is a part. The duplicates are lines
+/// of the reader of YAML.
 pub(crate) async fn read_config(body: BoxBody) -> Result<Decoded, Status> {
     let bytes = input::read_bytes(body).await?;
-    let decoded = parse(&bytes).map_err(|error| match error {
+    let mut decoded = parse(&bytes).map_err(|error| match error {
         DecodeError::TooLarge(_) => {
             Status::failure(Reason::RequestEntityTooLarge, error.to_string())
         }
@@ -184,6 +185,7 @@ pub(crate) async fn read_config(body: BoxBody) -> Result<Decoded, Status> {
             Status::bad_request(format!("error decoding YAML: {error}"))
         }
     })?;
+    decoded.duplicates = input::lines(&bytes, &decoded.duplicates);
     let found = match &decoded.value {
         Value::Object(_) | Value::Null => return Ok(decoded),
         Value::Array(_) => "array",
@@ -213,21 +215,8 @@ fn parse(bytes: &Bytes) -> Result<Decoded, DecodeError> {
 
 /// Words the keys that stand twice as the reader of YAML does upstream.
 fn complaint(config: &Decoded) -> Option<String> {
-    if config.duplicates.is_empty() {
-        return None;
-    }
-    let lines: Vec<String> = config
-        .duplicates
-        .iter()
-        .map(|path| {
-            let key = path.rsplit('.').next().unwrap_or(path);
-            format!("key {key:?} already set in map")
-        })
-        .collect();
-    Some(format!(
-        "error converting YAML to JSON: yaml: unmarshal errors:\n  {}",
-        lines.join("\n  ")
-    ))
+    let errors = input::unmarshal_errors(&config.duplicates)?;
+    Some(format!("error converting YAML to JSON: {errors}"))
 }
 
 #[cfg(test)]
@@ -270,10 +259,17 @@ mod tests {
 
     #[tokio::test]
     async fn keys_that_stand_twice_are_told() {
-        for text in ["a: {b: 1, b: 2}", "{\"a\": {\"b\": 1, \"b\": 2}}"] {
+        for (text, line) in [
+            ("a: {b: 1, b: 2}", 1),
+            ("{\n\t\"a\": {\n\t\t\"b\": 1,\n\t\t\"b\": 2\n\t}\n}", 4),
+        ] {
             let config = read(text).await.unwrap();
-            let told = complaint(&config).unwrap();
-            assert!(told.ends_with("key \"b\" already set in map"), "{told}");
+            assert_eq!(
+                complaint(&config).unwrap(),
+                format!(
+                    "error converting YAML to JSON: yaml: unmarshal errors:\n  line {line}: key \"b\" already set in map"
+                )
+            );
         }
     }
 }

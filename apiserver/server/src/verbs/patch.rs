@@ -6,8 +6,9 @@ use std::sync::Arc;
 use bytes::Bytes;
 use http::{HeaderMap, Response};
 use meta::patch::{self, strategic};
-use meta::{FieldError, GroupVersionKind, Status};
+use meta::{FieldError, GroupVersionKind, Reason, Status};
 use registry::Kind;
+use registry::json::{self, DecodeError};
 use registry::kind::Endpoint;
 use registry::merge::TypeRules;
 use serde_json::Value;
@@ -19,7 +20,7 @@ use crate::body::BoxBody;
 use crate::fields::Manager;
 use crate::input;
 use crate::negotiation::{Offer, media_type, unsupported};
-use crate::pipeline::Context;
+use crate::pipeline::{BODY_BYTES_MAX, Context};
 use crate::query::{FieldValidation, WriteOptions};
 
 pub(super) async fn patch(
@@ -37,12 +38,12 @@ pub(super) async fn patch(
     let accepted = cx.accept(Offer::Resource)?;
     input::check_patch(&cx.headers, kind)?;
     let options = WriteOptions::read_patch(&cx.query)?;
-    let patch = read_patch(language, body).await?;
+    let (patch, odd) = read_told(language, body).await?;
     let manager = Manager::of(cx, &options);
     let complaints = std::sync::Mutex::new(Vec::new());
     let apply = |old: &Value| {
         let mut new = patch.apply(kind, old)?;
-        let found = conform(kind, &mut new, options.field_validation)?;
+        let found = conform(kind, &mut new, &odd, options.field_validation)?;
         *complaints
             .lock()
             .unwrap_or_else(std::sync::PoisonError::into_inner) = found;
@@ -61,14 +62,17 @@ pub(super) async fn patch(
     done.respond(cx, accepted, kind)
 }
 
-/// Checks the types of a patched object and prunes what they do not know.
+/// Checks the types of a patched object and prunes what they do not know. What is
+/// `odd` of the patch itself is said before what is of the object.
 fn conform(
     kind: &Kind,
     object: &mut Value,
+    odd: &[String],
     validation: FieldValidation,
 ) -> Result<Vec<String>, Status> {
     let unknown = kind.conform(object)?;
-    let complaints = input::complaints(&unknown);
+    let unknown = unknown.iter().map(|path| json::unknown(path));
+    let complaints: Vec<String> = odd.iter().cloned().chain(unknown).collect();
     match validation {
         FieldValidation::Ignore => Ok(Vec::new()),
         FieldValidation::Warn => Ok(complaints),
@@ -129,6 +133,11 @@ pub(crate) enum Patch {
 
 /// Reads a patch that is no apply.
 pub(crate) async fn read_patch(language: Language, body: BoxBody) -> Result<Patch, Status> {
+    Ok(read_told(language, body).await?.0)
+}
+
+/// Reads a patch that is no apply, and what `fieldValidation` has to say of it.
+async fn read_told(language: Language, body: BoxBody) -> Result<(Patch, Vec<String>), Status> {
     let make: fn(Value) -> Patch = match language {
         Language::Json => Patch::Json,
         Language::Merge => Patch::Merge,
@@ -139,17 +148,43 @@ pub(crate) async fn read_patch(language: Language, body: BoxBody) -> Result<Patc
     parse(&bytes, make)
 }
 
-fn parse(bytes: &Bytes, make: fn(Value) -> Patch) -> Result<Patch, Status> {
+fn parse(bytes: &Bytes, make: fn(Value) -> Patch) -> Result<(Patch, Vec<String>), Status> {
     let bad = |e: &dyn std::fmt::Display| Status::bad_request(format!("error decoding patch: {e}"));
-    let value: Value = serde_json::from_slice(bytes).map_err(|e| bad(&e))?;
-    let patch = make(value);
-    match &patch {
-        Patch::Json(v) if !v.is_array() => Err(bad(&"a JSON patch is a list of operations")),
-        Patch::Merge(v) | Patch::Strategic(v) if !v.is_object() => {
-            Err(bad(&"a merge patch is an object"))
+    let decoded = json::decode(bytes, BODY_BYTES_MAX).map_err(|error| match error {
+        DecodeError::Json(text) | DecodeError::Yaml(text) => bad(&text),
+        DecodeError::TooLarge(_) => {
+            Status::failure(Reason::RequestEntityTooLarge, error.to_string())
         }
-        _ => Ok(patch),
-    }
+    })?;
+    let patch = make(decoded.value);
+    let told = match &patch {
+        Patch::Json(Value::Array(operations)) => {
+            let odd = json::complaints(bytes, &odd_members(operations), &decoded.duplicates);
+            odd.iter()
+                .map(|words| format!("json patch {words}"))
+                .collect()
+        }
+        Patch::Json(_) => return Err(bad(&"a JSON patch is a list of operations")),
+        Patch::Merge(v) | Patch::Strategic(v) if !v.is_object() => {
+            return Err(bad(&"a merge patch is an object"));
+        }
+        Patch::Merge(_) | Patch::Strategic(_) => {
+            let twice = decoded.duplicates.iter();
+            twice.map(|path| json::duplicate(path)).collect()
+        }
+    };
+    Ok((patch, told))
+}
+
+/// Returns the paths of what the operations of a JSON patch have besides what they may.
+fn odd_members(operations: &[Value]) -> Vec<String> {
+    let of = |(at, operation): (usize, &Value)| -> Vec<String> {
+        let members = operation.as_object().into_iter().flat_map(|o| o.keys());
+        let odd = members.filter(|m| !matches!(m.as_str(), "op" | "path" | "from" | "value"));
+        odd.map(|m| format!("[{at}].{m}")).collect()
+    };
+    let odd = operations.iter().enumerate().flat_map(of);
+    odd.take(registry::schema::MAX_UNKNOWN).collect()
 }
 
 impl Patch {

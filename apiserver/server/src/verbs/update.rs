@@ -76,8 +76,8 @@ pub(super) fn missing(status: &Status) -> bool {
     status.reason == Reason::NotFound
 }
 
-/// Refuses a body whose name or namespace is not the URL's.
-pub(super) fn check_name(target: &Target, new: &Value) -> Result<(), Status> {
+/// Refuses a body whose name is not the URL's.
+pub(crate) fn check_name(target: &Target, new: &Value) -> Result<(), Status> {
     let (given, name) = (value::name(new), &target.name);
     if given.is_empty() {
         return Err(Status::bad_request(format!(
@@ -178,7 +178,7 @@ fn next(
 ) -> Result<Value, Status> {
     let kind = target.kind();
     let mut new = (change.new)(old)?;
-    attempt.guard.check(target, &new)?;
+    attempt.guard.check(target, change.endpoint, &new)?;
     super::check_version(target, &new, version)?;
     value::set_metadata(&mut new, "resourceVersion", version);
     if let Some(writer) = &change.by {

@@ -173,6 +173,70 @@ async fn the_distant_past_is_gone_and_a_list_helps() {
 }
 
 #[tokio::test]
+async fn the_future_is_waited_for_or_too_large() {
+    let api = Api::start().await;
+    let made = api.post(CONFIG_MAPS, &config_map("a")).await.ok();
+    let now: u64 = made["metadata"]["resourceVersion"]
+        .as_str()
+        .unwrap()
+        .parse()
+        .unwrap();
+    let future = now + 1_000_000;
+    // What begins with a state says after its wait that there is none.
+    let state = format!(
+        "{CONFIG_MAPS}?watch=1&resourceVersion={future}&sendInitialEvents=true&resourceVersionMatch=NotOlderThan"
+    );
+    let mut late = api.watch(&state).await;
+    let (event, end) = (late.next().await.unwrap(), late.next().await);
+    assert!(end.is_none(), "nothing follows");
+    let mut bodies = vec![event["object"].clone()];
+    assert_eq!(event["type"], "ERROR");
+    for path in ["", "&limit=1", "&resourceVersionMatch=Exact"] {
+        let list = format!("{CONFIG_MAPS}?resourceVersion={future}{path}");
+        let words = format!("Timeout: Too large resource version: {future}, current: ");
+        let answer = api.get(&list).await;
+        assert_eq!(answer.header("retry-after"), "1");
+        bodies.push(answer.refused(504, "Timeout", &words));
+    }
+    let one = format!("{CONFIG_MAPS}/a?resourceVersion={future}");
+    bodies.push(api.get(&one).await.refused(504, "Timeout", "Too large"));
+    for body in bodies {
+        assert_eq!(
+            (&body["code"], &body["reason"]),
+            (&json!(504), &json!("Timeout"))
+        );
+        assert_eq!(
+            body["details"],
+            json!({"retryAfterSeconds": 1, "causes": [
+                {"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}]})
+        );
+    }
+    // What begins after a version waits for it, and sees nothing before.
+    let mut ahead = api
+        .watch(&format!(
+            "{CONFIG_MAPS}?watch=1&resourceVersion={}",
+            now + 3
+        ))
+        .await;
+    let mut version = now;
+    while version <= now + 3 {
+        let patch = json!({"data": {"v": version.to_string()}});
+        let changed = api.merge(&format!("{CONFIG_MAPS}/a"), &patch).await.ok();
+        version = changed["metadata"]["resourceVersion"]
+            .as_str()
+            .unwrap()
+            .parse()
+            .unwrap();
+    }
+    let event = ahead.next().await.unwrap();
+    assert_eq!(event["type"], "MODIFIED");
+    assert_eq!(
+        event["object"]["metadata"]["resourceVersion"],
+        version.to_string()
+    );
+}
+
+#[tokio::test]
 async fn a_watch_ends_when_it_said_and_when_the_server_stops() {
     let api = Api::start().await;
     let mut short = api

@@ -103,27 +103,24 @@ fn on_pipes(
                 feed(input, from_user, has_exited.clone()),
             )
         };
-        let ended = async {
-            let status = running.wait(container_ended).await;
-            exited.send_replace(true);
-            status
-        };
-        let all = async { tokio::join!(streams, ended).1 };
-        tell_end(all, left, end).await;
+        let ended = running.wait(container_ended, exited);
+        tell_end(streams, ended, left, end).await;
     });
     Ok(session)
 }
 
 /// Tells how a command ended, once what it said was passed on; nothing if the user
 /// leaves before, which ends it.
-async fn tell_end(
+async fn tell_end<S>(
+    streams: impl Future<Output = S>,
     ended: impl Future<Output = session::Ended>,
     left: CancellationToken,
     end: oneshot::Sender<session::Ended>,
 ) {
+    let all = async { tokio::join!(streams, ended).1 };
     tokio::select! {
         () = left.cancelled() => {}
-        status = ended => {
+        status = all => {
             let _nobody_asks = end.send(status);
         }
     }
@@ -161,13 +158,8 @@ async fn on_terminal(
                 type_in(&screen, from_user, has_exited.clone()),
             )
         };
-        let ended = async {
-            let status = running.wait(container_ended).await;
-            exited.send_replace(true);
-            status
-        };
-        let all = async { tokio::join!(streams, ended).1 };
-        tell_end(all, left, end).await;
+        let ended = running.wait(container_ended, exited);
+        tell_end(streams, ended, left, end).await;
     });
     Ok(session)
 }
@@ -239,8 +231,13 @@ impl Running {
         }
     }
 
-    /// Waits until the command has ended, and ends it if the container does.
-    async fn wait(mut self, mut container_ended: watch::Receiver<bool>) -> session::Ended {
+    /// Waits until the command has ended, and ends it if the container does. That
+    /// it has is told to its streams, which may wait no longer.
+    async fn wait(
+        mut self,
+        mut container_ended: watch::Receiver<bool>,
+        exited: watch::Sender<bool>,
+    ) -> session::Ended {
         let status = tokio::select! {
             status = self.child.wait() => status,
             () = turned(&mut container_ended) => {
@@ -249,6 +246,7 @@ impl Running {
             }
         };
         self.end();
+        exited.send_replace(true);
         match status {
             Ok(status) => Ok(exit_code(status)),
             Err(error) => Err(error.to_string()),
