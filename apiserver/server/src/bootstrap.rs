@@ -31,6 +31,10 @@ const RETRY: (Duration, Duration) = (Duration::from_millis(20), Duration::from_s
 /// Creates what is missing; tries again until it exists or the server stops.
 pub(crate) async fn run(api: Arc<Api>, port: u16) {
     let mut pause = RETRY.0;
+    tokio::select! {
+        () = api.shutdown.cancelled() => return,
+        () = api.caches_ready() => {}
+    }
     loop {
         match create_all(&api, port).await {
             Ok(()) => break,

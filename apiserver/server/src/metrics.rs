@@ -22,6 +22,7 @@ use crate::api::Api;
 use crate::body::{self, BoxBody, BoxError};
 use crate::pipeline::Context;
 use crate::request_info::Verb;
+use crate::storage::{Series, SeriesKind, SeriesValue};
 
 /// Upstream's bounds of `apiserver_request_duration_seconds`.
 const SECONDS: [f64; 24] = [
@@ -159,24 +160,49 @@ fn classic(open: &str) -> String {
 
 fn print_caches(out: &mut String, api: &Api) {
     let stores = api.stores();
-    let rows: Vec<_> = stores
+    let labels: Vec<String> = stores
         .iter()
-        .map(|s| (s.config().resource.to_string(), s.metrics().all()))
+        .map(|s| {
+            let of = &s.config().resource;
+            format!("group={:?},resource={:?}", of.group, of.resource)
+        })
         .collect();
-    let Some((_, first)) = rows.first() else {
+    let rows: Vec<_> = stores.iter().map(|s| s.metrics().series()).collect();
+    let Some(first) = rows.first() else {
         return;
     };
-    for (i, (name, _, counter)) in first.iter().enumerate() {
-        let (kind, family) = match counter {
-            true => ("counter", name.trim_end_matches("_total")),
-            false => ("gauge", *name),
+    for (i, Series { name, kind, .. }) in first.iter().enumerate() {
+        let (kind, family) = match kind {
+            SeriesKind::Counter => ("counter", name.trim_end_matches("_total")),
+            SeriesKind::Gauge => ("gauge", *name),
+            SeriesKind::Histogram => ("histogram", *name),
         };
         // Writing to a String cannot fail.
         let _ = writeln!(out, "# TYPE {family} {kind}");
-        for (resource, values) in &rows {
-            let _ = writeln!(out, "{name}{{resource={resource:?}}} {}", values[i].1);
+        for (labels, series) in labels.iter().zip(&rows) {
+            for (more, value) in &series[i].values {
+                let comma = if more.is_empty() { "" } else { "," };
+                print_value(out, name, &format!("{labels}{comma}{more}"), *value);
+            }
         }
     }
+}
+
+fn print_value(out: &mut String, name: &str, labels: &str, value: SeriesValue<'_>) {
+    let durations = match value {
+        SeriesValue::Number(number) => {
+            let _ = writeln!(out, "{name}{{{labels}}} {}", number.get());
+            return;
+        }
+        SeriesValue::Durations(durations) => durations,
+    };
+    let (kept, count, sum) = durations.read();
+    for (bound, n) in kept {
+        let _ = writeln!(out, "{name}_bucket{{{labels},le=\"{bound:?}\"}} {n}");
+    }
+    let _ = writeln!(out, "{name}_bucket{{{labels},le=\"+Inf\"}} {count}");
+    let _ = writeln!(out, "{name}_sum{{{labels}}} {sum:?}");
+    let _ = writeln!(out, "{name}_count{{{labels}}} {count}");
 }
 
 fn labels(api: &Api, cx: &Context) -> Labels {

@@ -170,7 +170,7 @@ async fn health_version_and_metrics() {
     assert!(metrics.contains("# TYPE apiserver_request counter\n"));
     for line in [
         "apiserver_request_total{verb=\"POST\",group=\"\",version=\"v1\",resource=\"configmaps\",subresource=\"\",scope=\"namespace\",code=\"201\"} 1",
-        "apiserver_watch_cache_events_received_total{resource=\"configmaps\"} 1",
+        "apiserver_watch_cache_events_received_total{group=\"\",resource=\"configmaps\"} 1",
         "# TYPE apiserver_request_duration_seconds histogram",
     ] {
         assert!(metrics.contains(line), "{line} in\n{metrics}");

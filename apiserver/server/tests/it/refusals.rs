@@ -394,7 +394,10 @@ async fn media_and_methods_that_are_not_served() {
 async fn the_future_is_waited_for_only_so_long() {
     let api = Api::start().await;
     let started = std::time::Instant::now();
-    for query in ["resourceVersion=99999", "resourceVersion=99999&watch=1"] {
+    // A watch from then on waits in silence; not one that begins with the state.
+    let state = "resourceVersion=99999&watch=1&sendInitialEvents=true\
+        &resourceVersionMatch=NotOlderThan";
+    for query in ["resourceVersion=99999", state] {
         let answer = api.get(&format!("{PODS}?{query}")).await;
         assert_eq!(answer.header("retry-after"), "1");
         let status = answer.refused(

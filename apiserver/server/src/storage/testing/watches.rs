@@ -103,8 +103,18 @@ pub async fn run_watch_starts(store: &Arc<dyn Store>) {
         .await;
         assert!(stream.try_next().is_none());
     }
-    let future = from(ReadVersion::At(gone.0 + 1_000_000));
-    let late = within("a refusal", fixture.resource.watch(future)).await;
+    // What has not come yet is waited for, and what comes before is not shown.
+    let mut later = watch(&fixture, from(ReadVersion::At(gone.0 + 1))).await;
+    fixture.set("a", "x", "spec.v", "2").await;
+    let shown = fixture.set("a", "x", "spec.v", "3").await.resource_version;
+    expect(&mut later, [format!("MODIFIED a/x@{shown}")]).await;
+    // Not when the state at it is wanted: that is not waited for for ever.
+    let state = WatchRequest {
+        send_initial_events: Some(true),
+        version_match: Some(VersionMatch::NotOlderThan),
+        ..from(ReadVersion::At(shown.0 + 1_000_000))
+    };
+    let late = within("a refusal", fixture.resource.watch(state)).await;
     let late = late.expect_err("not there yet");
     assert_eq!(late.code, 504);
     assert!(late.has_cause("ResourceVersionTooLarge"));
@@ -241,6 +251,12 @@ pub async fn run_slow_watcher(store: &Arc<dyn Store>) {
     let fixture = resource(store).await;
     fixture.create("a", "x").await;
     let mut slow = watch(&fixture, from(ReadVersion::Any)).await;
+    let version = |item: &str| {
+        item.rsplit_once('@')
+            .and_then(|(_, v)| v.parse::<u64>().ok())
+    };
+    // Reads something, and then no more.
+    let mut versions = vec![version(&next(&mut slow).await).expect("a change")];
     let mut quick = watch(&fixture, from(ReadVersion::Any)).await;
     let reader = tokio::spawn(async move {
         let mut seen = 0;
@@ -258,11 +274,10 @@ pub async fn run_slow_watcher(store: &Arc<dyn Store>) {
             .0;
     }
     within("the quick reader", reader).await.expect("no panic");
-    let mut versions = Vec::new();
     loop {
         let item = next(&mut slow).await;
-        match item.rsplit_once('@') {
-            Some((_, version)) => versions.push(version.parse::<u64>().expect("a number")),
+        match version(&item) {
+            Some(version) => versions.push(version),
             None => {
                 assert_eq!(item, "END");
                 break;
