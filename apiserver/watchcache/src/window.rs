@@ -216,13 +216,15 @@ impl Window {
     /// Rebuilds the state at a revision from the nearest later one.
     pub(crate) fn state_at(&self, revision: u64, newest: &State) -> Result<State, TooOld> {
         self.check(revision)?;
-        let wanted = self.position(revision);
-        if !self.remembers && wanted < self.entries.len() {
+        if !self.remembers {
+            // Something later, as far as anybody can tell.
+            let oldest = revision + 1;
             return Err(TooOld {
                 asked: revision,
-                oldest: self.entries.back().map_or(self.floor, |e| e.revision),
+                oldest,
             });
         }
+        let wanted = self.position(revision);
         let applied = self.dropped + wanted as u64;
         let next = self.checkpoints.partition_point(|(n, _)| *n < applied);
         let (mut state, end) = match self.checkpoints.get(next) {

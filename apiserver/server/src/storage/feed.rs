@@ -360,4 +360,6 @@ async fn until(instant: Option<Instant>) {
 }
 
 #[cfg(test)]
+mod faults;
+#[cfg(test)]
 mod test;

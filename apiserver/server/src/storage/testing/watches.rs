@@ -13,13 +13,13 @@ use crate::storage::request::{ReadVersion, VersionMatch, WatchRequest};
 use crate::storage::store::Store;
 use crate::storage::watch::{WatchItem, WatchStream};
 
-async fn watch(fixture: &Fixture, request: WatchRequest) -> WatchStream {
+pub(super) async fn watch(fixture: &Fixture, request: WatchRequest) -> WatchStream {
     within("a watch", fixture.resource.watch(request))
         .await
         .expect("watch")
 }
 
-fn from(version: ReadVersion) -> WatchRequest {
+pub(super) fn from(version: ReadVersion) -> WatchRequest {
     WatchRequest {
         version,
         ..WatchRequest::default()
@@ -27,7 +27,7 @@ fn from(version: ReadVersion) -> WatchRequest {
 }
 
 /// Takes the next item, written as `ADDED a/x@7`, `BOOKMARK@7`, `ERROR 410`.
-async fn next(stream: &mut WatchStream) -> String {
+pub(super) async fn next(stream: &mut WatchStream) -> String {
     match within("an item", stream.next()).await {
         None => "END".to_owned(),
         Some(WatchItem::Error(status)) => format!("ERROR {}", status.code),
@@ -59,7 +59,7 @@ async fn next(stream: &mut WatchStream) -> String {
     }
 }
 
-async fn expect<const N: usize>(stream: &mut WatchStream, want: [String; N]) {
+pub(super) async fn expect<const N: usize>(stream: &mut WatchStream, want: [String; N]) {
     for want in want {
         assert_eq!(next(stream).await, want);
     }
