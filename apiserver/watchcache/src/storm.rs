@@ -26,6 +26,8 @@ const LIMITS: Limits = Limits {
 };
 /// How many steps one run has.
 const RUN: u64 = 400;
+/// How many steps there are unless more are asked for.
+const STEPS: u64 = 60_000;
 /// The most clients at once.
 const CLIENTS: usize = 12;
 
@@ -507,18 +509,18 @@ fn run(steps: u64) -> Seen {
     seen
 }
 
+/// `KEELSON_STORM_STEPS=5000000 cargo test -p watchcache storm -- --nocapture`
 #[test]
 fn the_promises_hold_in_a_storm() {
-    let s = run(60_000);
+    #[allow(
+        clippy::disallowed_methods,
+        reason = "how long a test runs is asked for"
+    )]
+    let asked = std::env::var("KEELSON_STORM_STEPS");
+    let steps = asked.map_or(STEPS, |n| n.parse().expect("a number of steps"));
+    let s = run(steps.max(STEPS));
     assert!(s.shown > 10_000 && s.bookmarks > 100 && s.marks > 100);
     assert!(s.cut > 100 && s.severed > 50 && s.lost > 100 && s.resumed > 100);
     assert!(s.past > 100 && s.too_old > 100 && s.compacted > 100);
     assert!(s.overtaken > 5 && s.differed > 2);
-}
-
-/// `cargo test -p watchcache storm -- --ignored --nocapture`
-#[test]
-#[ignore = "takes minutes"]
-fn the_promises_hold_for_millions_of_steps() {
-    run(5_000_000);
 }

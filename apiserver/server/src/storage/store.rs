@@ -173,17 +173,20 @@ pub trait Store: Send + Sync + fmt::Debug + 'static {
     async fn compacted_revision(&self) -> Result<u64, StoreError> {
         // Nobody has such a key. A watch of it from the beginning is refused
         // with what is left, when it is made or soon after.
-        let learnt = match self.watch("\0", 1).await {
-            Ok(mut watch) => loop {
-                watch.request_progress();
-                match tokio::time::timeout(LEARN_TIMEOUT, watch.next()).await {
-                    Ok(Ok(WatchBatch::Events(_))) => {}
-                    Ok(Ok(WatchBatch::Progress(_))) | Err(_) => break Ok(0),
-                    Ok(Err(error)) => break Err(error),
+        let refused = async {
+            let mut watch = self.watch("\0", 1).await?;
+            loop {
+                if self.reports_progress() {
+                    watch.request_progress();
                 }
-            },
-            Err(error) => Err(error),
+                match watch.next().await? {
+                    WatchBatch::Progress(_) if self.reports_progress() => return Ok(0),
+                    WatchBatch::Progress(_) | WatchBatch::Events(_) => {}
+                }
+            }
         };
+        let learnt = tokio::time::timeout(LEARN_TIMEOUT, refused).await;
+        let learnt = learnt.unwrap_or(Ok(0));
         match learnt {
             Err(StoreError::Compacted(revision)) => Ok(revision.unwrap_or(0)),
             learnt => learnt,
