@@ -1,8 +1,13 @@
 //! Lists in chunks, and watches.
 
+use std::time::Duration;
+
+use proto::etcdserverpb::CompactionRequest;
+use proto::etcdserverpb::kv_client::KvClient;
 use serde_json::{Value, json};
 
 use crate::api::{Api, MERGE, names, version};
+use crate::harness::{Program, until};
 use crate::subjects::pod_template;
 
 /// How many objects a list is made of, and how many a chunk may have.
@@ -63,6 +68,69 @@ pub(crate) fn chunks(api: &Api) {
     let whole = api.get(&path).ok();
     assert_eq!(names(&whole).len(), OBJECTS + 1);
     assert_eq!(rest(&whole), (String::new(), None));
+}
+
+/// In a cluster of its own: what its store forgets, the other tests' would miss.
+pub(crate) fn chunks_compacted(_: &Api) {
+    let folder = tempfile::tempdir().unwrap();
+    let (mut program, api) = crate::start(folder.path());
+    let path = templates(&api);
+    let first = api.get(&format!("{path}?limit={CHUNK}")).ok();
+    let (token, remaining) = rest(&first);
+    assert_eq!(remaining, Some((OBJECTS - CHUNK) as u64));
+    let late = pod_template().object("template-9999", &json!({}));
+    let late = api.post(&path, &late).ok();
+    compact(&mut program, version(&late).parse().unwrap());
+    // The server hears of it within a quarter of a minute, and refuses.
+    let next = format!("{path}?limit={CHUNK}&continue={token}");
+    let refused = until("the old version is refused", || {
+        let answer = api.get(&next);
+        if answer.code == 200 {
+            std::thread::sleep(Duration::from_millis(200));
+            return Err("it is still served".to_owned());
+        }
+        Ok(answer)
+    });
+    let message = refused.refused(410);
+    assert!(message.starts_with("The provided continue parameter is too old"));
+    let status: Value = serde_json::from_slice(&refused.body).unwrap();
+    assert_eq!(status["reason"], "Expired");
+    let (token, _) = rest(&status);
+    assert!(!token.is_empty(), "{status}");
+    // The rest is to be had with the token of the refusal, of a newer version.
+    let mut seen = names(&first);
+    let list = api
+        .get(&format!("{path}?limit={CHUNK}&continue={token}"))
+        .ok();
+    let at = version(&list);
+    assert_ne!(at, version(&first));
+    assert_eq!(names(&list).len(), CHUNK);
+    seen.extend(names(&list));
+    let (token, _) = rest(&list);
+    let list = api.get(&format!("{path}?limit=400&continue={token}")).ok();
+    assert_eq!(version(&list), at);
+    assert_eq!(rest(&list), (String::new(), None));
+    seen.extend(names(&list));
+    // So that what came meanwhile is in it.
+    assert_eq!(seen.len(), OBJECTS + 1);
+    assert!(seen.is_sorted() && seen.last().unwrap() == "template-9999");
+    drop(api);
+    program.terminate();
+}
+
+/// Makes a cluster's store forget what was before a revision, as an
+/// administrator would.
+fn compact(program: &mut Program, revision: i64) {
+    let endpoint = program.line("store");
+    let compacted = async {
+        let request = CompactionRequest {
+            revision,
+            physical: false,
+        };
+        let mut store = KvClient::connect(endpoint).await.unwrap();
+        store.compact(request).await.unwrap();
+    };
+    tokio::runtime::Runtime::new().unwrap().block_on(compacted);
 }
 
 fn config_map(name: &str, label: &str) -> Value {

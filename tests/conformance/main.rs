@@ -70,7 +70,7 @@ tests![
         fields_no_schema fields_typed fields_valid;
     kubectl: kubectl_api_versions kubectl_diff kubectl_proxy_port kubectl_proxy_socket
         kubectl_version;
-    lists: chunks watch_from_version watch_order watch_restarted
+    lists: chunks chunks_compacted watch_from_version watch_order watch_restarted
         watch_selector watchers;
     objects: config_map_empty_key config_map_immutable config_map_lifecycle event_lifecycle
         events_collection kubernetes_service limit_ranges namespace_finalizer namespace_patch

@@ -69,6 +69,10 @@ pub(crate) struct Place {
 pub(crate) async fn run(api: Arc<Api>, place: Place) {
     let first = first(&api, place.port);
     let mut pause = RETRY.0;
+    tokio::select! {
+        () = api.shutdown.cancelled() => return,
+        () = api.caches_ready() => {}
+    }
     while let Err(error) = all_of(&api, &first).await {
         tracing::warn!(error, "cannot create the system objects, trying again");
         tokio::select! {

@@ -89,6 +89,7 @@ pub(crate) async fn run(api: Arc<Api>, storage: CancellationToken) {
         api: api.clone(),
         seen: None,
     };
+    keeper.definitions.ready().await;
     let mut changes = keeper.definitions.changes();
     loop {
         changes.mark_unchanged();

@@ -21,12 +21,18 @@ use prometheus_client::registry::Registry;
 use crate::api::Api;
 use crate::body::{self, BoxBody, BoxError};
 use crate::pipeline::Context;
-use crate::request_info::Verb;
+use crate::request_info::{ResourceRequest, Verb};
+use crate::storage::{Series, SeriesKind, SeriesValue};
 
 /// Upstream's bounds of `apiserver_request_duration_seconds`.
 const SECONDS: [f64; 24] = [
     0.005, 0.025, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 1.25, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0,
     10.0, 15.0, 20.0, 30.0, 45.0, 60.0, 120.0,
+];
+
+/// Upstream's bounds of `apiserver_watch_events_sizes`, in bytes.
+const SIZES: [f64; 8] = [
+    1024.0, 2048.0, 4096.0, 8192.0, 16384.0, 32768.0, 65536.0, 131_072.0,
 ];
 
 /// What a request was, for counting. Names come from paths only where a
@@ -52,6 +58,29 @@ struct CodeLabels {
     code: u16,
 }
 
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct WatchLabels {
+    group: String,
+    version: String,
+    resource: String,
+}
+
+/// Counts the events of one watch.
+#[derive(Clone, Debug)]
+pub(crate) struct WatchEvents {
+    total: Counter,
+    sizes: Histogram,
+}
+
+impl WatchEvents {
+    /// Counts an event of so many bytes.
+    pub(crate) fn count(&self, bytes: usize) {
+        self.total.inc();
+        // Nowhere near 2^52.
+        self.sizes.observe(bytes as f64);
+    }
+}
+
 /// The server's counters.
 #[derive(Debug)]
 pub(crate) struct Metrics {
@@ -60,6 +89,8 @@ pub(crate) struct Metrics {
     seconds: Family<Labels, Histogram, fn() -> Histogram>,
     long_running: Family<Labels, Gauge>,
     inflight: Gauge,
+    watch_events: Family<WatchLabels, Counter>,
+    watch_sizes: Family<WatchLabels, Histogram, fn() -> Histogram>,
 }
 
 impl Default for Metrics {
@@ -86,8 +117,23 @@ impl Default for Metrics {
             "Requests in progress that are not long-running",
             inflight.clone(),
         );
+        let watch_events = Family::default();
+        let watch_sizes: Family<WatchLabels, Histogram, fn() -> Histogram> =
+            Family::new_with_constructor(|| Histogram::new(SIZES));
+        registry.register(
+            "apiserver_watch_events",
+            "Events sent to those who watch",
+            watch_events.clone(),
+        );
+        registry.register(
+            "apiserver_watch_events_sizes",
+            "Their sizes in bytes",
+            watch_sizes.clone(),
+        );
         Self {
             registry,
+            watch_events,
+            watch_sizes,
             requests,
             seconds,
             long_running,
@@ -110,6 +156,19 @@ impl Metrics {
             labels,
             long,
             gauge: Raised(gauge),
+        }
+    }
+
+    /// Counts the events of a watch of a resource that is served.
+    pub(crate) fn watch_events(&self, of: &ResourceRequest) -> WatchEvents {
+        let labels = WatchLabels {
+            group: of.group.clone(),
+            version: of.version.clone(),
+            resource: of.resource.clone(),
+        };
+        WatchEvents {
+            total: self.watch_events.get_or_create(&labels).clone(),
+            sizes: self.watch_sizes.get_or_create(&labels).clone(),
         }
     }
 
@@ -159,24 +218,49 @@ fn classic(open: &str) -> String {
 
 fn print_caches(out: &mut String, api: &Api) {
     let stores = api.stores();
-    let rows: Vec<_> = stores
+    let labels: Vec<String> = stores
         .iter()
-        .map(|s| (s.config().resource.to_string(), s.metrics().all()))
+        .map(|s| {
+            let of = &s.config().resource;
+            format!("group={:?},resource={:?}", of.group, of.resource)
+        })
         .collect();
-    let Some((_, first)) = rows.first() else {
+    let rows: Vec<_> = stores.iter().map(|s| s.metrics().series()).collect();
+    let Some(first) = rows.first() else {
         return;
     };
-    for (i, (name, _, counter)) in first.iter().enumerate() {
-        let (kind, family) = match counter {
-            true => ("counter", name.trim_end_matches("_total")),
-            false => ("gauge", *name),
+    for (i, Series { name, kind, .. }) in first.iter().enumerate() {
+        let (kind, family) = match kind {
+            SeriesKind::Counter => ("counter", name.trim_end_matches("_total")),
+            SeriesKind::Gauge => ("gauge", *name),
+            SeriesKind::Histogram => ("histogram", *name),
         };
         // Writing to a String cannot fail.
         let _ = writeln!(out, "# TYPE {family} {kind}");
-        for (resource, values) in &rows {
-            let _ = writeln!(out, "{name}{{resource={resource:?}}} {}", values[i].1);
+        for (labels, series) in labels.iter().zip(&rows) {
+            for (more, value) in &series[i].values {
+                let comma = if more.is_empty() { "" } else { "," };
+                print_value(out, name, &format!("{labels}{comma}{more}"), *value);
+            }
         }
     }
+}
+
+fn print_value(out: &mut String, name: &str, labels: &str, value: SeriesValue<'_>) {
+    let durations = match value {
+        SeriesValue::Number(number) => {
+            let _ = writeln!(out, "{name}{{{labels}}} {}", number.get());
+            return;
+        }
+        SeriesValue::Durations(durations) => durations,
+    };
+    let (kept, count, sum) = durations.read();
+    for (bound, n) in kept {
+        let _ = writeln!(out, "{name}_bucket{{{labels},le=\"{bound:?}\"}} {n}");
+    }
+    let _ = writeln!(out, "{name}_bucket{{{labels},le=\"+Inf\"}} {count}");
+    let _ = writeln!(out, "{name}_sum{{{labels}}} {sum:?}");
+    let _ = writeln!(out, "{name}_count{{{labels}}} {count}");
 }
 
 fn labels(api: &Api, cx: &Context) -> Labels {

@@ -23,7 +23,7 @@ use crate::serve::tls::{self, ClientTrust, KubeletTrust, TlsError};
 use crate::serve::{Handler, Limits, Listener};
 use crate::service_tokens::{Keys, ServiceTokens};
 use crate::services::ServiceIps;
-use crate::storage::compactor::{COMPACT_EVERY, Compactor};
+use crate::storage::compactor::{self, COMPACT_EVERY, COMPACTION_POLL, Compactor, Told};
 use crate::storage::embedded::EmbeddedStore;
 use crate::storage::etcd::{EtcdConfig, EtcdStore, EtcdTls};
 use crate::storage::{Store, StoreError};
@@ -220,11 +220,19 @@ impl Server {
             shutdown: serving_token.clone(),
             storage: storage_token.clone(),
         });
+        let told = api.clone();
+        let told: Told = Arc::new(move || told.stores());
         if !config.compact_every.is_zero() {
-            let (store, told) = (api.store.clone(), api.clone());
-            let told = Box::new(move || told.stores());
-            Compactor::start(store, told, config.compact_every, storage_token.clone());
+            let (store, every) = (api.store.clone(), config.compact_every);
+            Compactor::start(store, told.clone(), every, storage_token.clone());
         }
+        let following = compactor::follow(
+            api.store.clone(),
+            told,
+            COMPACTION_POLL,
+            storage_token.clone(),
+        );
+        tokio::spawn(following);
         let listener = Listener {
             tcp,
             tls: server_tls,

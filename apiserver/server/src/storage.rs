@@ -12,6 +12,7 @@
 //! the one task per resource that moves changes; [`testing`] is the conformance
 //! suite every store passes. Nothing here knows a kind or HTTP.
 
+mod audit;
 pub mod compactor;
 mod continuation;
 pub mod embedded;
@@ -30,7 +31,7 @@ mod watch;
 mod write;
 
 pub use compactor::Compactor;
-pub use metrics::CacheMetrics;
+pub use metrics::{CacheMetrics, Series, SeriesKind, Value as SeriesValue};
 pub use request::{
     ListRequest, ListResult, Preconditions, ReadVersion, UpdateOutcome, VersionMatch, WatchRequest,
 };

@@ -128,6 +128,7 @@ async fn embedded_restart() {
         let store: Arc<dyn Store> = Arc::new(EmbeddedStore::new(member.handle.clone()));
         let token = CancellationToken::new();
         let things = ResourceStore::start(store, config("things".to_owned()), token.clone());
+        things.ready().await;
         let listed = things.list(ListRequest::default()).await.unwrap();
         assert_eq!(listed.items.len(), round);
         assert!(last.is_none_or(|last| listed.resource_version >= last));

@@ -1,16 +1,16 @@
 //! The cacher: present state, recent changes, and who wants to know.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use meta::Object;
 
-use crate::event::{Event, EventType};
-use crate::index::{Index, WatcherId};
-use crate::selector::Selector;
+use crate::event::{Event, EventType, Held};
+use crate::index::WatcherId;
+use crate::readiness::Readiness;
 use crate::snapshot::{Snapshot, State};
-use crate::window::{CAPACITY_MAX, CAPACITY_MIN, Entry, TooOld, Window};
+use crate::watchers::{Initial, Start, Started, WatchSpec, Watchers};
+use crate::window::{CAPACITY_MAX, CAPACITY_MIN, Entry, Missed, TooOld, Window};
 
 /// How a cacher is set up.
 #[derive(Clone, Copy, Debug)]
@@ -39,109 +39,38 @@ pub struct Change {
     pub revision: u64,
     /// The new state; `None` for a deletion.
     pub object: Option<Arc<Object>>,
+    /// When the report was read.
+    pub received: Duration,
 }
 
-/// A change and the watchers who must see it.
-#[derive(Debug)]
-pub struct Dispatch {
-    /// The change, to be shared by all of them.
-    pub event: Arc<Event>,
-    /// Who must see it, and as what.
-    pub targets: Vec<(WatcherId, EventType)>,
-}
+/// A change that was taken in. Who must see it stands in the caller's list.
+pub type News = Arc<Event>;
 
-/// Where a watch begins.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Start {
-    /// With the present state as ADDED events, then changes.
-    State,
-    /// With the changes from now on.
-    Now,
-    /// With the changes after a revision, which the cacher need not have reached.
-    After(u64),
-}
-
-/// A watch to be registered.
-#[derive(Clone, Debug)]
-pub struct WatchSpec {
-    /// What it wants to see.
-    pub selector: Selector,
-    /// Where it begins.
-    pub start: Start,
-    /// When its first bookmark is due and in which interval others follow;
-    /// `None` for no bookmarks.
-    pub bookmarks: Option<(Duration, Duration)>,
-}
-
-/// A registered watch.
-#[derive(Debug)]
-pub struct Started {
-    /// Its name in later dispatches.
-    pub id: WatcherId,
-    /// Everything up to here is in `initial`, everything after is dispatched.
+/// The store said that everything up to a revision had been reported, and then
+/// reported a change before it. Nothing it said can be relied on: the state must
+/// be loaded anew.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("a change at revision {revision} came after progress to {progress}")]
+pub struct Overtaken {
+    /// The revision of the change.
     pub revision: u64,
-    /// What it sees first.
-    pub initial: Initial,
-}
-
-/// What a new watch sees first; an iterator of events.
-#[derive(Debug)]
-pub enum Initial {
-    /// The selected objects of a state, found while iterating and not before,
-    /// so that registering is quick however large the state.
-    State {
-        /// The state.
-        snapshot: Snapshot,
-        /// What is selected.
-        selector: Selector,
-        /// The key to go on from; `None` at the end.
-        at: Option<String>,
-    },
-    /// Changes missed.
-    Changes(std::vec::IntoIter<(EventType, Arc<Event>)>),
-}
-
-impl Iterator for Initial {
-    type Item = (EventType, Arc<Event>);
-
-    fn next(&mut self) -> Option<Self::Item> {
-        match self {
-            Self::Changes(events) => events.next(),
-            Self::State {
-                snapshot,
-                selector,
-                at,
-            } => {
-                let found = snapshot.next_match(selector, at.as_deref()?);
-                // The smallest key after this one: itself and a zero byte.
-                *at = found.as_ref().map(|(key, _)| format!("{key}\0"));
-                found.map(|(_, o)| (EventType::Added, Arc::new(Event::synthetic(o))))
-            }
-        }
-    }
-}
-
-#[derive(Debug)]
-struct Watcher {
-    selector: Selector,
-    /// It sees nothing up to this revision, which may be yet to come.
-    after: u64,
-    /// (due, interval)
-    bookmarks: Option<(Duration, Duration)>,
+    /// The revision that was said to be reached.
+    pub progress: u64,
 }
 
 /// The watch cache of one resource.
 #[derive(Debug)]
 pub struct Cacher {
     state: State,
+    /// Everything up to here is known.
     revision: u64,
+    /// The revision of the last change, or of the list before the first.
+    changed: u64,
     window: Window,
-    index: Index,
-    watchers: BTreeMap<WatcherId, Watcher>,
-    due: BTreeSet<(Duration, WatcherId)>,
-    next_id: WatcherId,
-    generation: u64,
+    watchers: Watchers,
+    readiness: Readiness,
     compacted: u64,
+    held: Arc<Held>,
 }
 
 impl Cacher {
@@ -150,24 +79,30 @@ impl Cacher {
         Self {
             state: State::new(),
             revision: 0,
+            changed: 0,
             window: Window::new(config.window),
-            index: Index::new(config.index_field),
-            watchers: BTreeMap::new(),
-            due: BTreeSet::new(),
-            next_id: 1,
-            generation: 0,
+            watchers: Watchers::new(config.index_field),
+            readiness: Readiness::new(Duration::ZERO),
             compacted: 0,
+            held: Arc::default(),
         }
     }
 
-    /// Tells whether state was ever loaded.
+    /// Tells whether the cacher may be read and watched.
     pub fn is_ready(&self) -> bool {
-        self.generation > 0
+        self.readiness.is_serving()
     }
 
-    /// Returns how often state was loaded anew; zero before the first time.
+    /// Returns how often state was loaded; zero before the first time. What was
+    /// begun in one generation must not go on in another.
     pub fn generation(&self) -> u64 {
-        self.generation
+        self.readiness.generation()
+    }
+
+    /// Returns after how many seconds a client of a cacher that is not ready
+    /// should ask again.
+    pub fn retry_after(&self, now: Duration) -> u32 {
+        self.readiness.retry_after(now)
     }
 
     /// Returns the revision up to which everything is known.
@@ -180,37 +115,64 @@ impl Cacher {
         self.window.capacity()
     }
 
+    /// Returns how often that number grew, and how often it shrank.
+    pub fn resized(&self) -> (u64, u64) {
+        self.window.resized()
+    }
+
     /// Counts the watchers.
     pub fn watcher_count(&self) -> usize {
         self.watchers.len()
     }
 
-    /// Replaces everything by a list taken at `revision`. What happened between
-    /// is unknown, so every watcher is forgotten and must be told that its
-    /// position is gone (410); their ids are returned.
+    /// Returns what the events that were ingested and are still shown hold.
+    pub fn held(&self) -> &Arc<Held> {
+        &self.held
+    }
+
+    /// Replaces everything by a list taken at `revision`, and serves a new
+    /// generation. What happened between is unknown, so every watcher is
+    /// forgotten and must be told that its position is gone (410); their ids
+    /// are returned.
     pub fn reset(
         &mut self,
         objects: impl IntoIterator<Item = (Arc<str>, Arc<Object>)>,
         revision: u64,
+        now: Duration,
     ) -> Vec<WatcherId> {
         self.state = objects.into_iter().collect();
         self.revision = revision;
+        self.changed = revision;
         self.window.reset(revision);
-        self.generation += 1;
-        let ids: Vec<_> = self.watchers.keys().copied().collect();
-        for id in &ids {
-            self.unwatch(*id);
-        }
-        ids
+        // What another store compacted means nothing in one that was restored.
+        self.compacted = self.compacted.min(revision);
+        self.readiness.serve(now);
+        self.watchers.clear()
     }
 
-    /// Takes in one change. `None` means that it was known already: a store
-    /// stream that was resumed may repeat itself.
-    pub fn ingest(&mut self, change: Change, now: Duration) -> Option<Dispatch> {
+    /// Ceases to serve until the next [`Self::reset`]: the store has forgotten
+    /// what came after [`Self::revision`], or is not what it was. Returns whom
+    /// to tell that its position is gone.
+    pub fn lose(&mut self, now: Duration) -> Vec<WatcherId> {
+        self.readiness.cease(now);
+        self.watchers.clear()
+    }
+
+    /// Takes in one change and writes who must see it, and as what, into
+    /// `targets`. `None` means that it was known already: a store's stream that
+    /// was resumed may repeat itself.
+    pub fn ingest(
+        &mut self,
+        change: Change,
+        now: Duration,
+        targets: &mut Vec<(WatcherId, EventType)>,
+    ) -> Result<Option<News>, Overtaken> {
+        targets.clear();
         let Change {
             key,
             revision,
             object,
+            received,
         } = change;
         // One transaction of the store may change several keys at one revision
         // (a lease that ends does), so an equal revision is not yet a repeat.
@@ -220,43 +182,42 @@ impl Cacher {
             (None, None) => true,
             _ => false,
         };
-        if known || revision < self.revision {
+        if known || revision < self.changed {
             self.revision = self.revision.max(revision);
-            return None;
+            return Ok(None);
         }
-        self.revision = revision;
+        if revision <= self.revision && revision > self.changed {
+            return Err(Overtaken {
+                revision,
+                progress: self.revision,
+            });
+        }
+        self.revision = self.revision.max(revision);
+        self.changed = revision;
         match &object {
             Some(o) => self.state.insert(key.clone(), o.clone()),
             None => self.state.remove(&key),
         };
-        let mut targets = Vec::new();
-        self.index
-            .interested(previous.as_deref(), object.as_deref(), |id| {
-                let Some(watcher) = self.watchers.get(&id) else {
-                    return;
-                };
-                if revision <= watcher.after {
-                    return;
-                }
-                let selected = |o: &Option<Arc<Object>>| {
-                    o.as_ref().is_some_and(|o| watcher.selector.matches(o))
-                };
-                if let Some(t) = EventType::of(selected(&previous), selected(&object)) {
-                    targets.push((id, t));
-                }
+        self.watchers
+            .concerned(revision, previous.as_deref(), object.as_deref(), |id, t| {
+                targets.push((id, t));
             });
-        let event = Arc::new(Event::new(revision, object.clone(), previous.clone()));
-        self.window.push(
-            Entry {
-                key,
-                revision,
-                object,
-                previous,
-                at: now,
-            },
-            &self.state,
+        let event = Event::counted(
+            revision,
+            object.clone(),
+            previous.clone(),
+            (received, now),
+            &self.held,
         );
-        Some(Dispatch { event, targets })
+        let entry = Entry {
+            key,
+            revision,
+            object,
+            previous,
+            at: now,
+        };
+        self.window.push(entry, &self.state);
+        Ok(Some(Arc::new(event)))
     }
 
     /// Learns that nothing of this resource happened up to `revision` beyond
@@ -271,7 +232,16 @@ impl Cacher {
     /// before it are not served any more, so that all servers agree on what is
     /// gone; changes still are.
     pub fn compacted(&mut self, revision: u64) {
-        self.compacted = self.compacted.max(revision);
+        if revision > self.compacted {
+            self.compacted = revision;
+            self.window.compact(revision);
+        }
+    }
+
+    /// Gives out past states, or ceases to: whoever was found to differ from
+    /// the store must not be believed about what was.
+    pub fn trust_snapshots(&mut self, trusted: bool) {
+        self.window.remember(trusted);
     }
 
     /// Returns the newest state of an object.
@@ -289,11 +259,11 @@ impl Cacher {
 
     /// Returns the state at a revision the cacher has reached.
     pub fn snapshot_at(&self, revision: u64) -> Result<Snapshot, TooOld> {
-        debug_assert!(revision <= self.revision, "the caller waits first");
-        if revision < self.compacted {
+        let oldest = self.compacted.max(self.window.floor());
+        if revision < oldest {
             return Err(TooOld {
                 asked: revision,
-                oldest: self.compacted,
+                oldest,
             });
         }
         Ok(Snapshot {
@@ -302,107 +272,51 @@ impl Cacher {
         })
     }
 
-    /// Registers a watch.
-    pub fn watch(&mut self, spec: WatchSpec) -> Result<Started, TooOld> {
+    /// Registers a watch. [`Start::After`] a revision that has not come yet
+    /// begins when it has.
+    pub fn watch(&mut self, spec: WatchSpec, now: Duration) -> Result<Started, TooOld> {
         let WatchSpec {
             selector,
             start,
             bookmarks,
         } = spec;
-        let after = match start {
-            Start::After(revision) => revision,
-            Start::State | Start::Now => 0,
+        let (initial, after) = match start {
+            Start::State => {
+                let initial = Initial::State {
+                    snapshot: self.snapshot(),
+                    selector: selector.clone(),
+                    at: Some(String::new()),
+                };
+                (initial, self.revision)
+            }
+            Start::Now => (Initial::Changes(Missed::nothing()), self.revision),
+            Start::After(revision) => {
+                let missed = self.window.after(revision, selector.clone())?;
+                (Initial::Changes(missed), revision.max(self.revision))
+            }
         };
-        let initial = match start {
-            Start::State => Initial::State {
-                snapshot: self.snapshot(),
-                selector: selector.clone(),
-                at: Some(String::new()),
-            },
-            Start::Now => Initial::Changes(Vec::new().into_iter()),
-            Start::After(revision) => Initial::Changes(self.missed(revision, &selector)?),
-        };
-        let id = self.next_id;
-        self.next_id += 1;
-        self.index.insert(id, &selector);
-        if let Some((due, _)) = bookmarks {
-            self.due.insert((due, id));
-        }
-        self.watchers.insert(
-            id,
-            Watcher {
-                selector,
-                after,
-                bookmarks,
-            },
-        );
         Ok(Started {
-            id,
+            id: self.watchers.add(selector, after, bookmarks, now),
             revision: self.revision,
             initial,
         })
     }
 
-    fn missed(
-        &self,
-        revision: u64,
-        selector: &Selector,
-    ) -> Result<std::vec::IntoIter<(EventType, Arc<Event>)>, TooOld> {
-        let selected = |o: &Option<Arc<Object>>| o.as_ref().is_some_and(|o| selector.matches(o));
-        let events: Vec<_> = self
-            .window
-            .after(revision)?
-            .filter_map(|e| {
-                let t = EventType::of(selected(&e.previous), selected(&e.object))?;
-                let event = Event::new(e.revision, e.object.clone(), e.previous.clone());
-                Some((t, Arc::new(event)))
-            })
-            .collect();
-        Ok(events.into_iter())
-    }
-
     /// Forgets a watch. Returns whether it was known.
     pub fn unwatch(&mut self, id: WatcherId) -> bool {
-        let Some(watcher) = self.watchers.remove(&id) else {
-            return false;
-        };
-        self.index.remove(id, &watcher.selector);
-        if let Some((due, _)) = watcher.bookmarks {
-            self.due.remove(&(due, id));
-        }
-        true
+        self.watchers.remove(id)
     }
 
     /// Returns when the next bookmark is due.
     pub fn next_bookmark(&self) -> Option<Duration> {
-        self.due.first().map(|(due, _)| *due)
+        self.watchers.next_bookmark()
     }
 
     /// Returns the watchers that are due a bookmark with [`Self::revision`],
     /// and plans their next. One that began after a revision which is yet to come
     /// gets none: it would lead back.
     pub fn due_bookmarks(&mut self, now: Duration) -> Vec<WatcherId> {
-        let mut ids = Vec::new();
-        while let Some(&(due, id)) = self.due.first() {
-            if due > now {
-                break;
-            }
-            self.due.pop_first();
-            if let Some(Watcher {
-                bookmarks: Some((next, every)),
-                after,
-                ..
-            }) = self.watchers.get_mut(&id)
-            {
-                if *after <= self.revision {
-                    ids.push(id);
-                }
-                // At least a tick later, or this loop would not end.
-                *next = now + (*every).max(Duration::from_millis(1));
-                self.due.insert((*next, id));
-            }
-        }
-        ids
+        self.watchers.due_bookmarks(now, self.revision)
     }
 
     /// Returns the oldest revision a watch may start after.

@@ -1,7 +1,9 @@
 //! One change as watchers see it: made once, encoded once per representation,
 //! shared by all of them.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use bytes::{BufMut, Bytes, BytesMut};
 use meta::{Object, ResourceVersion};
@@ -59,6 +61,41 @@ pub enum Slot {
 
 const SLOTS: usize = 6;
 const TYPES: usize = 3;
+/// What an event takes beside the objects and the frames, rounded up.
+const EVENT_BYTES: u64 = 1024;
+
+/// How many bytes of events are alive: in queues, or on their way out of them.
+#[derive(Debug, Default)]
+pub struct Held(AtomicU64);
+
+impl Held {
+    /// Returns the number of bytes.
+    pub fn bytes(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// An event's share of what is held; given back when the event goes.
+#[derive(Debug)]
+struct Share {
+    of: Arc<Held>,
+    bytes: AtomicU64,
+}
+
+impl Share {
+    fn grow(&self, bytes: u64) {
+        self.bytes.fetch_add(bytes, Ordering::Relaxed);
+        self.of.0.fetch_add(bytes, Ordering::Relaxed);
+    }
+}
+
+impl Drop for Share {
+    fn drop(&mut self) {
+        self.of
+            .0
+            .fetch_sub(*self.bytes.get_mut(), Ordering::Relaxed);
+    }
+}
 
 /// One change of one object.
 ///
@@ -72,6 +109,12 @@ pub struct Event {
     pub object: Option<Arc<Object>>,
     /// The state before; `None` when the object was created.
     pub previous: Option<Arc<Object>>,
+    /// When the store's report of it was read; zero when it is shown to a new
+    /// watcher and nobody waited for it.
+    pub received: Duration,
+    /// When it was ingested; zero likewise.
+    pub dispatched: Duration,
+    share: Option<Share>,
     /// The state before under the revision of the change, made when first shown.
     gone: OnceLock<Arc<Object>>,
     frames: [OnceLock<Bytes>; SLOTS * TYPES],
@@ -84,8 +127,34 @@ impl Event {
             revision,
             object,
             previous,
+            received: Duration::ZERO,
+            dispatched: Duration::ZERO,
+            share: None,
             gone: OnceLock::new(),
             frames: [const { OnceLock::new() }; SLOTS * TYPES],
+        }
+    }
+
+    /// Creates an event that was received and dispatched at a time, and is counted as held
+    /// until the last who shows it lets it go.
+    pub(crate) fn counted(
+        revision: u64,
+        object: Option<Arc<Object>>,
+        previous: Option<Arc<Object>>,
+        (received, dispatched): (Duration, Duration),
+        held: &Arc<Held>,
+    ) -> Self {
+        let share = Share {
+            of: held.clone(),
+            bytes: AtomicU64::new(0),
+        };
+        let body = |o: &Option<Arc<Object>>| o.as_ref().map_or(0, |o| o.body().len() as u64);
+        share.grow(EVENT_BYTES + body(&object) + body(&previous));
+        Self {
+            received,
+            dispatched,
+            share: Some(share),
+            ..Self::new(revision, object, previous)
         }
     }
 
@@ -121,7 +190,13 @@ impl Event {
     ) -> Bytes {
         let at = slot as usize * TYPES + event_type as usize;
         self.frames[at]
-            .get_or_init(|| encode(self.shown(event_type)))
+            .get_or_init(|| {
+                let frame = encode(self.shown(event_type));
+                if let Some(share) = &self.share {
+                    share.grow(frame.len() as u64);
+                }
+                frame
+            })
             .clone()
     }
 

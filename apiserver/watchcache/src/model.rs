@@ -10,10 +10,13 @@ use bytes::Bytes;
 use meta::{FieldSelector, LabelSelector, Object, ResourceVersion};
 use proptest::prelude::*;
 
-use crate::{Cacher, Change, Config, Event, EventType, Selector, Start, WatchSpec, WatcherId};
+use crate::{
+    Bookmarks, Cacher, Change, Config, Event, EventType, Selector, Start, WatchSpec, WatcherId,
+};
 
 const WINDOW: (usize, usize) = (4, 16);
-const NAMES: [(&str, &str); 5] = [("a", "x"), ("a", "y"), ("ab", "x"), ("b", "x"), ("b", "z")];
+pub(crate) const NAMES: [(&str, &str); 5] =
+    [("a", "x"), ("a", "y"), ("ab", "x"), ("b", "x"), ("b", "z")];
 
 pub(crate) fn object(at: usize, label: u8, node: u8, revision: u64) -> Arc<Object> {
     let (ns, name) = NAMES[at];
@@ -24,12 +27,12 @@ pub(crate) fn object(at: usize, label: u8, node: u8, revision: u64) -> Arc<Objec
     Arc::new(Object::decode(Bytes::from(body), ResourceVersion(revision), fields).unwrap())
 }
 
-fn key(at: usize) -> Arc<str> {
+pub(crate) fn key(at: usize) -> Arc<str> {
     let (ns, name) = NAMES[at];
     format!("{ns}/{name}").into()
 }
 
-fn selector(n: u8) -> Selector {
+pub(crate) fn selector(n: u8) -> Selector {
     let labels = |text: &str| LabelSelector::parse(text).unwrap();
     let with = |labels, fields, ns: Option<&str>| Selector {
         labels,
@@ -61,7 +64,7 @@ fn selector(n: u8) -> Selector {
         _ => with(all, FieldSelector::one("metadata.namespace", "b"), None),
     }
 }
-const SELECTORS: u8 = 10;
+pub(crate) const SELECTORS: u8 = 10;
 
 #[derive(Clone, Debug)]
 enum Op {
@@ -132,7 +135,7 @@ impl Model {
         };
         let mut cacher = Cacher::new(config);
         assert!(!cacher.is_ready());
-        cacher.reset(Vec::new(), 1);
+        cacher.reset(Vec::new(), 1, Duration::ZERO);
         Self {
             cacher,
             now: Duration::ZERO,
@@ -174,18 +177,21 @@ impl Model {
                 key: key(*at),
                 revision,
                 object,
+                received: self.now,
             });
         }
         out
     }
 
     fn ingest(&mut self, change: Change) {
-        let Some(dispatch) = self.cacher.ingest(change, self.now) else {
+        let mut targets = Vec::new();
+        let news = self.cacher.ingest(change, self.now, &mut targets);
+        let Some(event) = news.expect("nothing was overtaken") else {
             return;
         };
-        for (id, event_type) in dispatch.targets {
+        for (id, event_type) in targets {
             let watch = self.watches.get_mut(&id).expect("a live watcher");
-            watch.got.push((event_type, dispatch.event.clone()));
+            watch.got.push((event_type, event.clone()));
         }
     }
 
@@ -243,11 +249,12 @@ impl Model {
         };
         let every = Duration::from_secs(60);
         let selector = selector(n);
-        let started = self.cacher.watch(WatchSpec {
+        let spec = WatchSpec {
             selector: selector.clone(),
             start,
-            bookmarks: bookmarks.then(|| (self.now + every, every)),
-        });
+            bookmarks: bookmarks.then_some(Bookmarks { every, end: None }),
+        };
+        let started = self.cacher.watch(spec, self.now);
         let remembered = |n: u64| {
             let after = self.history.iter().filter(|(r, ..)| *r > n).count();
             n >= self.listed_at && after <= WINDOW.0
@@ -318,8 +325,11 @@ impl Model {
                         key: key(at),
                         revision,
                         object,
+                        received: self.now,
                     };
-                    assert!(self.cacher.ingest(change, self.now).is_none());
+                    let mut targets = Vec::new();
+                    let again = self.cacher.ingest(change, self.now, &mut targets);
+                    assert!(again.is_ok_and(|news| news.is_none()));
                 }
             }
             Op::Watch(n, back, bookmarks) => self.watch(n, back, bookmarks),
@@ -333,9 +343,8 @@ impl Model {
             Op::Lost(changes) => {
                 self.record(&changes);
                 let generation = self.cacher.generation();
-                let closed = self
-                    .cacher
-                    .reset(self.state_at(self.revision), self.revision);
+                let state = self.state_at(self.revision);
+                let closed = self.cacher.reset(state, self.revision, self.now);
                 assert!(closed.iter().eq(self.watches.keys()));
                 assert_eq!(self.cacher.generation(), generation + 1);
                 self.watches.clear();
@@ -382,72 +391,106 @@ proptest! {
     }
 }
 
-fn put(cacher: &mut Cacher, at: usize, revision: u64, now: Duration) -> Option<crate::Dispatch> {
+fn put(
+    cacher: &mut Cacher,
+    at: usize,
+    revision: u64,
+    now: Duration,
+) -> (Arc<Event>, Vec<(WatcherId, EventType)>) {
     let change = Change {
         key: key(at),
         revision,
         object: Some(object(at, 0, 0, revision)),
+        received: now,
     };
-    cacher.ingest(change, now)
+    let mut targets = Vec::new();
+    let event = cacher.ingest(change, now, &mut targets).unwrap().unwrap();
+    (event, targets)
+}
+
+fn empty(config: Config) -> Cacher {
+    let mut cacher = Cacher::new(config);
+    cacher.reset(Vec::new(), 1, Duration::ZERO);
+    cacher
+}
+
+fn watch(cacher: &mut Cacher, selector: Selector, start: Start) {
+    let spec = WatchSpec {
+        selector,
+        start,
+        bookmarks: None,
+    };
+    cacher.watch(spec, Duration::ZERO).unwrap();
 }
 
 #[test]
-fn an_event_is_encoded_once() {
-    let mut cacher = Cacher::new(Config::default());
-    cacher.reset(Vec::new(), 1);
+fn an_event_is_encoded_once_and_counted_while_it_is_held() {
+    let mut cacher = empty(Config::default());
     for _ in 0..3 {
-        let spec = WatchSpec {
-            selector: Selector::default(),
-            start: Start::State,
-            bookmarks: None,
-        };
-        cacher.watch(spec).unwrap();
+        watch(&mut cacher, Selector::default(), Start::State);
     }
-    let dispatch = put(&mut cacher, 0, 2, Duration::ZERO).unwrap();
-    assert_eq!(dispatch.targets.len(), 3);
-    let frame = dispatch.event.json_frame(EventType::Added);
-    let again = dispatch.event.json_frame(EventType::Added);
+    let (event, targets) = put(&mut cacher, 0, 2, Duration::ZERO);
+    assert_eq!(targets.len(), 3);
+    let held = cacher.held().bytes();
+    let body = event.object.as_ref().unwrap().body().len() as u64;
+    assert!(held > body);
+    let frame = event.json_frame(EventType::Added);
+    let again = event.json_frame(EventType::Added);
     assert_eq!(frame.as_ptr(), again.as_ptr());
     assert!(frame.starts_with(b"{\"type\":\"ADDED\",\"object\":{"));
     assert!(frame.ends_with(b"}\n"));
+    assert_eq!(cacher.held().bytes(), held + frame.len() as u64);
     // Another type is another frame.
-    assert!(
-        dispatch
-            .event
-            .json_frame(EventType::Modified)
-            .starts_with(b"{\"type\":\"MODIFIED\"")
-    );
+    let modified = event.json_frame(EventType::Modified);
+    assert!(modified.starts_with(b"{\"type\":\"MODIFIED\""));
+    drop(event);
+    assert_eq!(cacher.held().bytes(), 0);
 }
 
 #[test]
 fn only_the_interested_are_visited() {
-    let mut cacher = Cacher::new(Config {
+    let mut cacher = empty(Config {
         index_field: Some("spec.nodeName"),
         ..Config::default()
     });
-    cacher.reset(Vec::new(), 1);
     for n in 0..100 {
-        let spec = WatchSpec {
-            selector: Selector {
-                fields: FieldSelector::one("spec.nodeName", &format!("n{n}")),
-                ..Selector::default()
-            },
-            start: Start::Now,
-            bookmarks: None,
+        let selector = Selector {
+            fields: FieldSelector::one("spec.nodeName", &format!("n{n}")),
+            ..Selector::default()
         };
-        cacher.watch(spec).unwrap();
+        watch(&mut cacher, selector, Start::Now);
     }
-    let dispatch = put(&mut cacher, 0, 2, Duration::ZERO).unwrap();
-    assert_eq!(dispatch.targets.len(), 1);
+    let (_, targets) = put(&mut cacher, 0, 2, Duration::ZERO);
+    assert_eq!(targets.len(), 1);
+}
+
+#[test]
+fn a_change_that_progress_has_overtaken_is_not_swallowed() {
+    let mut cacher = empty(Config::default());
+    put(&mut cacher, 0, 2, Duration::ZERO);
+    cacher.progress(9);
+    let change = |at, revision| Change {
+        key: key(at),
+        revision,
+        object: Some(object(at, 1, 0, revision)),
+        received: Duration::ZERO,
+    };
+    let mut targets = Vec::new();
+    // A repeat is one still.
+    let again = cacher.ingest(change(0, 2), Duration::ZERO, &mut targets);
+    assert!(matches!(again, Ok(None)));
+    let late = cacher.ingest(change(1, 7), Duration::ZERO, &mut targets);
+    let late = late.unwrap_err();
+    assert_eq!((late.revision, late.progress), (7, 9));
+    assert!(cacher.get(&key(1)).is_none());
 }
 
 #[test]
 fn the_window_fits_the_rate() {
-    let mut cacher = Cacher::new(Config {
+    let mut cacher = empty(Config {
         window: (4, 16),
         ..Config::default()
     });
-    cacher.reset(Vec::new(), 1);
     let mut revision = 1;
     let mut push = |cacher: &mut Cacher, seconds: u64, n: usize| {
         for _ in 0..n {
@@ -463,10 +506,34 @@ fn the_window_fits_the_rate() {
     assert_eq!(push(&mut cacher, 1000, 1), 8);
     assert_eq!(push(&mut cacher, 2000, 1), 4);
     assert_eq!(push(&mut cacher, 3000, 1), 4);
+    assert_eq!(cacher.resized(), (2, 2));
     // What was dropped is refused, what is kept is served.
     let oldest = cacher.oldest();
     assert!(cacher.snapshot_at(oldest).is_ok());
     let error = cacher.snapshot_at(oldest - 1).unwrap_err();
     let want = format!("too old resource version: {} ({oldest})", oldest - 1);
     assert_eq!(error.to_string(), want);
+    // Who is not trusted about what was gives out no past state.
+    cacher.trust_snapshots(false);
+    assert!(cacher.snapshot_at(oldest).is_err());
+    assert!(cacher.snapshot_at(cacher.revision()).is_err());
+    cacher.trust_snapshots(true);
+    assert!(cacher.snapshot_at(oldest).is_ok());
+}
+
+#[test]
+fn what_the_store_compacted_is_refused_here_too() {
+    let mut cacher = empty(Config::default());
+    for revision in 2..300 {
+        put(&mut cacher, 0, revision, Duration::ZERO);
+    }
+    cacher.compacted(200);
+    assert!(cacher.snapshot_at(199).is_err());
+    for revision in [200, 250, 299] {
+        let snapshot = cacher.snapshot_at(revision).unwrap();
+        let at = snapshot.get(&key(0)).unwrap().resource_version;
+        assert_eq!(at.0, revision);
+    }
+    // A watch may still begin before it.
+    watch(&mut cacher, Selector::default(), Start::After(150));
 }

@@ -5,8 +5,11 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
+use imbl::Vector;
 use meta::Object;
 
+use crate::event::{Event, EventType};
+use crate::selector::Selector;
 use crate::snapshot::State;
 
 /// The fewest changes kept (kube-apiserver `watch_cache_history.go`).
@@ -31,7 +34,7 @@ pub struct TooOld {
     pub oldest: u64,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(crate) struct Entry {
     pub(crate) key: Arc<str>,
     pub(crate) revision: u64,
@@ -40,9 +43,46 @@ pub(crate) struct Entry {
     pub(crate) at: Duration,
 }
 
+/// The changes after some revision that concern a selector; found while
+/// iterating, in entries that are shared with the window.
+#[derive(Debug)]
+pub struct Missed {
+    entries: Vector<Arc<Entry>>,
+    next: usize,
+    selector: Selector,
+}
+
+impl Missed {
+    /// Nothing was missed.
+    pub(crate) fn nothing() -> Self {
+        Self {
+            entries: Vector::new(),
+            next: 0,
+            selector: Selector::default(),
+        }
+    }
+}
+
+impl Iterator for Missed {
+    type Item = (EventType, Arc<Event>);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        loop {
+            let e = self.entries.get(self.next)?;
+            self.next += 1;
+            let selected =
+                |o: &Option<Arc<Object>>| o.as_ref().is_some_and(|o| self.selector.matches(o));
+            if let Some(event_type) = EventType::of(selected(&e.previous), selected(&e.object)) {
+                let event = Event::new(e.revision, e.object.clone(), e.previous.clone());
+                return Some((event_type, Arc::new(event)));
+            }
+        }
+    }
+}
+
 #[derive(Debug)]
 pub(crate) struct Window {
-    entries: VecDeque<Entry>,
+    entries: Vector<Arc<Entry>>,
     capacity: usize,
     bounds: (usize, usize),
     /// Every change after this revision is in `entries`.
@@ -51,18 +91,38 @@ pub(crate) struct Window {
     dropped: u64,
     /// (entries applied, the state then), oldest first.
     checkpoints: VecDeque<(u64, State)>,
+    /// Whether past states are given out, and so kept.
+    remembers: bool,
+    /// How often the capacity grew and shrank.
+    resized: (u64, u64),
 }
 
 impl Window {
     pub(crate) fn new(bounds: (usize, usize)) -> Self {
         Self {
-            entries: VecDeque::new(),
+            entries: Vector::new(),
             capacity: bounds.0,
             bounds,
             floor: 0,
             dropped: 0,
             checkpoints: VecDeque::new(),
+            remembers: true,
+            resized: (0, 0),
         }
+    }
+
+    /// Gives out past states, or ceases to.
+    pub(crate) fn remember(&mut self, remembers: bool) {
+        self.remembers = remembers;
+        if !remembers {
+            self.checkpoints.clear();
+        }
+    }
+
+    /// Forgets how to get to states before a revision quickly.
+    pub(crate) fn compact(&mut self, revision: u64) {
+        let applied = self.dropped + self.position(revision) as u64;
+        self.drop_checkpoints(applied);
     }
 
     /// Forgets everything; what follows begins after `revision`.
@@ -77,6 +137,11 @@ impl Window {
         self.capacity
     }
 
+    /// Returns how often the capacity grew, and how often it shrank.
+    pub(crate) fn resized(&self) -> (u64, u64) {
+        self.resized
+    }
+
     pub(crate) fn floor(&self) -> u64 {
         self.floor
     }
@@ -86,9 +151,9 @@ impl Window {
         while self.entries.len() >= self.capacity {
             self.drop_oldest();
         }
-        self.entries.push_back(entry);
+        self.entries.push_back(Arc::new(entry));
         let applied = self.dropped + self.entries.len() as u64;
-        if applied.is_multiple_of(CHECKPOINT_EVERY) {
+        if self.remembers && applied.is_multiple_of(CHECKPOINT_EVERY) {
             self.checkpoints.push_back((applied, after.clone()));
         }
     }
@@ -98,13 +163,17 @@ impl Window {
         if self.entries.len() < self.capacity {
             return;
         }
-        let older = |e: Option<&Entry>| e.is_some_and(|e| now.saturating_sub(e.at) > FRESH_FOR);
+        let older =
+            |e: Option<&Arc<Entry>>| e.is_some_and(|e| now.saturating_sub(e.at) > FRESH_FOR);
         let newest_quarter = self.entries.len() - self.entries.len() / 4;
+        let before = self.capacity;
         if !older(self.entries.front()) {
             self.capacity = (self.capacity * 2).min(self.bounds.1);
         } else if older(self.entries.get(newest_quarter)) {
             self.capacity = (self.capacity / 2).max(self.bounds.0);
         }
+        self.resized.0 += u64::from(self.capacity > before);
+        self.resized.1 += u64::from(self.capacity < before);
     }
 
     fn drop_oldest(&mut self) {
@@ -112,29 +181,49 @@ impl Window {
             self.floor = self.floor.max(gone.revision);
             self.dropped += 1;
         }
-        while self
-            .checkpoints
-            .front()
-            .is_some_and(|(n, _)| *n < self.dropped)
-        {
+        self.drop_checkpoints(self.dropped);
+    }
+
+    fn drop_checkpoints(&mut self, before: u64) {
+        while self.checkpoints.front().is_some_and(|(n, _)| *n < before) {
             self.checkpoints.pop_front();
         }
     }
 
     /// Counts the entries up to and including a revision.
     fn position(&self, revision: u64) -> usize {
-        self.entries.partition_point(|e| e.revision <= revision)
+        let (mut low, mut high) = (0, self.entries.len());
+        while low < high {
+            let middle = low.midpoint(high);
+            match self.entries.get(middle) {
+                Some(e) if e.revision <= revision => low = middle + 1,
+                _ => high = middle,
+            }
+        }
+        low
     }
 
-    /// Returns every change after a revision.
-    pub(crate) fn after(&self, revision: u64) -> Result<impl Iterator<Item = &Entry>, TooOld> {
+    /// Returns every change after a revision that concerns a selector.
+    pub(crate) fn after(&self, revision: u64, selector: Selector) -> Result<Missed, TooOld> {
         self.check(revision)?;
-        Ok(self.entries.range(self.position(revision)..))
+        Ok(Missed {
+            entries: self.entries.clone(),
+            next: self.position(revision),
+            selector,
+        })
     }
 
     /// Rebuilds the state at a revision from the nearest later one.
     pub(crate) fn state_at(&self, revision: u64, newest: &State) -> Result<State, TooOld> {
         self.check(revision)?;
+        if !self.remembers {
+            // Something later, as far as anybody can tell.
+            let oldest = revision + 1;
+            return Err(TooOld {
+                asked: revision,
+                oldest,
+            });
+        }
         let wanted = self.position(revision);
         let applied = self.dropped + wanted as u64;
         let next = self.checkpoints.partition_point(|(n, _)| *n < applied);
@@ -142,7 +231,7 @@ impl Window {
             Some((n, state)) => (state.clone(), (n - self.dropped) as usize),
             None => (newest.clone(), self.entries.len()),
         };
-        for entry in self.entries.range(wanted..end).rev() {
+        for entry in (wanted..end).rev().filter_map(|n| self.entries.get(n)) {
             match &entry.previous {
                 Some(previous) => state.insert(entry.key.clone(), previous.clone()),
                 None => state.remove(&*entry.key),

@@ -4,6 +4,10 @@
 //! servers, ours or kube-apiserver, take turns by compare-and-swap on one key;
 //! whoever loses learns from the winner's value what is gone
 //! (`storage/etcd3/compact.go`).
+//!
+//! Whoever did it, an administrator's hand among them, every server looks from
+//! time to time what is forgotten, so that its caches do not serve what the
+//! store would refuse.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,8 +23,48 @@ const KEY: &str = "compact_rev_key";
 /// How long history is kept at least (`--etcd-compaction-interval`).
 pub const COMPACT_EVERY: Duration = Duration::from_secs(300);
 
+/// How often the store is asked what it has forgotten (kube-apiserver
+/// `cacher/compactor.go`).
+pub const COMPACTION_POLL: Duration = Duration::from_secs(15);
+
 /// Lists who is told of a compaction, at the time of it.
-pub type Told = Box<dyn Fn() -> Vec<Arc<ResourceStore>> + Send>;
+pub type Told = Arc<dyn Fn() -> Vec<Arc<ResourceStore>> + Send + Sync>;
+
+/// Tells `resources` of compactions, whoever made them; ends when `token` is
+/// cancelled.
+pub async fn follow(
+    store: Arc<dyn Store>,
+    resources: Told,
+    poll: Duration,
+    token: CancellationToken,
+) {
+    let mut known = 0;
+    loop {
+        tokio::select! {
+            () = token.cancelled() => return,
+            () = tokio::time::sleep(poll) => {}
+        }
+        let compacted = tokio::select! {
+            () = token.cancelled() => return,
+            compacted = store.compacted_revision() => compacted,
+        };
+        match compacted {
+            Ok(revision) if revision > known => {
+                known = revision;
+                tell(&resources, revision);
+            }
+            Ok(_) => {}
+            Err(error) => tracing::debug!(%error, "the store did not say what it compacted"),
+        }
+    }
+}
+
+fn tell(resources: &Told, revision: u64) {
+    tracing::debug!(revision, "history compacted");
+    for resource in resources() {
+        resource.compacted(revision);
+    }
+}
 
 /// Compacts a store's history from time to time.
 pub struct Compactor {
@@ -78,25 +122,18 @@ impl Compactor {
                 }
                 match self.store.compact(target).await {
                     // Somebody else's hand; as good.
-                    Ok(()) | Err(StoreError::Compacted(_)) => self.tell(target),
+                    Ok(()) | Err(StoreError::Compacted(_)) => tell(&self.resources, target),
                     Err(error) => return Err(error),
                 }
             }
             Cas::Conflict(kv) => {
                 self.key_revision = kv.as_ref().map_or(0, |kv| kv.mod_revision);
                 if let Some(revision) = kv.as_ref().and_then(compacted) {
-                    self.tell(revision);
+                    tell(&self.resources, revision);
                 }
             }
         }
         Ok(())
-    }
-
-    fn tell(&self, revision: u64) {
-        tracing::debug!(revision, "history compacted");
-        for resource in (self.resources)() {
-            resource.compacted(revision);
-        }
     }
 }
 
@@ -113,7 +150,7 @@ mod tests {
     fn compactor(store: &MemoryStore) -> Compactor {
         Compactor {
             store: Arc::new(store.clone()),
-            resources: Box::new(Vec::new),
+            resources: Arc::new(Vec::new),
             key_revision: 0,
             target: 0,
         }

@@ -3,23 +3,22 @@
 //!
 //! It lists once, then watches from the list's revision on. A stream that
 //! breaks is resumed after the last revision seen, and nobody notices; only if
-//! the store has forgotten that revision the state is listed anew, and every
-//! watcher is told that its position is gone.
+//! the store has forgotten that revision, or cannot be what it was, the cache
+//! ceases to serve, every watcher is told that its position is gone, and the
+//! state is listed anew.
 
-use std::collections::BTreeMap;
+use std::future::poll_fn;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use meta::{Object, Status};
+use meta::Object;
 use tokio::sync::Notify;
-use tokio::sync::mpsc::error::TrySendError;
 use tokio::time::{Instant, sleep, sleep_until, timeout_at};
-use watchcache::{Change, WatcherId};
+use watchcache::{Blocked, Budget, Change, Overtaken};
 
-use super::resource::{ResourceStore, Shared};
+use super::resource::ResourceStore;
 use super::store::{PageRequest, StoreError, StoreEvent, StoreWatch, WatchBatch};
-use super::watch::Queued;
 
 /// How many keys one page of the first list has (kube-apiserver: 10,000).
 const LIST_PAGE: usize = 10_000;
@@ -28,11 +27,9 @@ const PAUSE_MIN: Duration = Duration::from_millis(20);
 const PAUSE_MAX: Duration = Duration::from_secs(5);
 /// A progress report that was asked for and did not come is asked for again.
 const ASK_AGAIN: Duration = Duration::from_millis(100);
-/// All full queues of a dispatch together are waited for this long at most;
-/// the budget refills by a twentieth of the time that passes
-/// (kube-apiserver `time_budget.go`: 100 ms, 50 ms a second).
-const BUDGET_MAX: Duration = Duration::from_millis(100);
-const BUDGET_REFILL: u32 = 20;
+/// How often it is looked for clients that hold memory and do not read, beside
+/// the times when a dispatch finds too much held.
+const TIDY_EVERY: Duration = Duration::from_secs(1);
 
 /// How others wake the feed.
 #[derive(Debug, Default)]
@@ -42,6 +39,8 @@ pub(super) struct Signals {
     progress: Notify,
     /// An earlier bookmark was planned.
     pub(super) timer: Notify,
+    /// The cache was found to differ from the store.
+    pub(super) reload: Notify,
 }
 
 impl Signals {
@@ -52,15 +51,38 @@ impl Signals {
     }
 }
 
+/// Why a session ended.
+#[derive(Debug, thiserror::Error)]
+enum Ended {
+    /// The store or its stream failed.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// Its reports contradict each other.
+    #[error(transparent)]
+    Overtaken(#[from] Overtaken),
+    /// The cache is not what the store is.
+    #[error("the cache differs from the store")]
+    Differs,
+}
+
+impl Ended {
+    /// Tells whether what is cached cannot be carried on from.
+    fn loses_position(&self) -> bool {
+        !matches!(self, Self::Store(e) if !matches!(e, StoreError::Compacted(_)))
+    }
+}
+
 /// Feeds a resource until its token is cancelled.
 pub(super) async fn run(this: Arc<ResourceStore>) {
     let token = this.token.clone();
+    let budget = Budget::new(this.now());
     let mut feed = Feed {
         this,
         list_first: true,
-        budget: Budget::new(Instant::now()),
+        budget,
         asked: None,
         heard: false,
+        tidied: Duration::ZERO,
     };
     let mut pause = PAUSE_MIN;
     loop {
@@ -71,9 +93,10 @@ pub(super) async fn run(this: Arc<ResourceStore>) {
         };
         let resource = &feed.this.config.resource;
         match end {
-            Err(StoreError::Compacted(_)) => {
-                tracing::info!(%resource, "position compacted away, listing anew");
+            Err(error) if error.loses_position() => {
+                tracing::warn!(%resource, %error, "the cache's position is lost, listing anew");
                 feed.list_first = true;
+                feed.this.lose();
             }
             Err(error) => tracing::warn!(%resource, %error, "store watch broke, resuming"),
             Ok(never) => match never {},
@@ -88,8 +111,7 @@ pub(super) async fn run(this: Arc<ResourceStore>) {
         }
         pause = (pause * 2).min(PAUSE_MAX);
     }
-    // Ends every watch without an error: clients resume elsewhere.
-    feed.this.lock().queues.clear();
+    feed.this.close();
 }
 
 struct Feed {
@@ -100,6 +122,8 @@ struct Feed {
     asked: Option<Instant>,
     /// Whether the session under way has brought anything.
     heard: bool,
+    /// When memory was last looked after.
+    tidied: Duration,
 }
 
 /// What wakes the feed.
@@ -108,14 +132,20 @@ enum Wake {
     Ask,
     Bookmarks,
     Replan,
+    Reload,
 }
 
 impl Feed {
-    async fn session(&mut self) -> Result<std::convert::Infallible, StoreError> {
+    async fn session(&mut self) -> Result<std::convert::Infallible, Ended> {
         let known = self.this.lock().cacher.revision();
         // A store restored from a backup lies behind what is known.
         if self.list_first || self.this.store.current_revision().await? < known {
-            self.load().await?;
+            self.this.lose();
+            self.list_first = true;
+            if let Err(error) = self.load().await {
+                self.this.metrics.initialization_errors.add(1);
+                return Err(error.into());
+            }
             self.list_first = false;
         }
         let from = self.this.lock().cacher.revision() + 1;
@@ -125,7 +155,7 @@ impl Feed {
         loop {
             match self.wake(&mut *watch).await {
                 Wake::Batch(batch) => match self.hear(batch)? {
-                    WatchBatch::Events(events) => self.take(events).await,
+                    WatchBatch::Events(events) => self.take(events).await?,
                     WatchBatch::Progress(revision) => {
                         self.this.lock().cacher.progress(revision);
                         self.publish();
@@ -134,9 +164,14 @@ impl Feed {
                     }
                 },
                 Wake::Ask => self.ask(&mut *watch),
-                Wake::Bookmarks => self.bookmarks(),
+                Wake::Bookmarks => {
+                    let now = self.this.now();
+                    self.this.lock().bookmarks(now);
+                }
                 Wake::Replan => {}
+                Wake::Reload => return Err(Ended::Differs),
             }
+            self.tidy();
         }
     }
 
@@ -151,6 +186,7 @@ impl Feed {
         let again = self.asked.map(|asked| asked + ASK_AGAIN);
         tokio::select! {
             biased;
+            () = self.this.signals.reload.notified() => Wake::Reload,
             batch = watch.next() => Wake::Batch(batch),
             () = self.this.signals.progress.notified() => Wake::Ask,
             () = until(again) => Wake::Ask,
@@ -176,6 +212,7 @@ impl Feed {
     /// Loads the whole state at one revision.
     async fn load(&mut self) -> Result<(), StoreError> {
         let this = &self.this;
+        let began = this.now();
         let mut page = PageRequest {
             prefix: this.root.clone(),
             limit: LIST_PAGE,
@@ -189,10 +226,11 @@ impl Feed {
                 let Some(key) = kv.key.strip_prefix(&this.root) else {
                     continue;
                 };
-                // Unchanged since before: keep what is decoded.
-                let kept = this
-                    .cached(key)
-                    .filter(|o| o.resource_version.0 == kv.mod_revision);
+                // The same revision in another history is another state, and
+                // so the bytes decide about what is decoded already.
+                let kept = this.cached(key).filter(|o| {
+                    o.resource_version.0 == kv.mod_revision && !o.renewed && *o.body() == kv.value
+                });
                 let object =
                     kept.or_else(|| this.decode_listed(&kv.key, &kv.value, kv.mod_revision));
                 objects.extend(object.map(|o| (Arc::from(key), o)));
@@ -202,48 +240,57 @@ impl Feed {
                 _ => break,
             }
         }
-        {
-            let mut shared = this.lock();
-            for id in shared.cacher.reset(objects, page.revision) {
-                if let Some(queue) = shared.queues.remove(&id) {
-                    queue.ending.get_or_init(|| {
-                        Status::expired("the watch's position was lost: list again")
-                    });
-                }
-            }
-        }
+        let now = this.now();
+        this.lock().reset(objects, page.revision, now);
         this.metrics.initializations.add(1);
+        this.metrics.initialization.observe(now - began);
         self.publish();
+        this.serving.send_replace(this.lock().cacher.generation());
         Ok(())
     }
 
     /// Tells readers how far the cache is.
     fn publish(&self) {
-        let shared = self.this.lock();
-        let (revision, capacity) = (shared.cacher.revision(), shared.cacher.capacity());
-        drop(shared);
+        let hub = self.this.lock();
+        let (revision, capacity) = (hub.cacher.revision(), hub.cacher.capacity());
+        let (grown, shrunk) = hub.cacher.resized();
+        drop(hub);
         self.this.reached.send_replace(revision);
-        self.this.metrics.resource_version.set(revision);
-        self.this.metrics.capacity.set(capacity as u64);
+        let metrics = &self.this.metrics;
+        metrics.resource_version.set(revision);
+        metrics.capacity.set(capacity as u64);
+        metrics.capacity_increases.set(grown);
+        metrics.capacity_decreases.set(shrunk);
     }
 
-    async fn take(&mut self, events: Vec<StoreEvent>) {
-        self.this.metrics.events_received.add(events.len() as u64);
-        let changes: Vec<Change> = events.into_iter().filter_map(|e| self.change(e)).collect();
+    async fn take(&mut self, events: Vec<StoreEvent>) -> Result<(), Overtaken> {
+        let received = self.this.now();
+        let count = events.len() as u64;
+        self.this.metrics.events_received.add(count);
+        let changes: Vec<Change> = events
+            .into_iter()
+            .filter_map(|e| self.change(e, received))
+            .collect();
         let mut changes = changes.into_iter().peekable();
         let now = self.this.now();
+        let to_cache = &self.this.metrics.stages.storage_to_cache;
+        to_cache.observe_many(now.saturating_sub(received), count);
         while changes.peek().is_some() {
-            let full = dispatch(&self.this, &mut changes, now);
-            if !full.is_empty() {
-                self.relieve(full).await;
+            let before = changes.len();
+            let done = self.this.lock().dispatch(&mut changes, now)?;
+            let events = (before - changes.len()) as u64;
+            self.this.metrics.events_dispatched.add(events);
+            if !done.blocked.is_empty() {
+                self.relieve(done.blocked).await;
             }
         }
         self.publish();
+        Ok(())
     }
 
     /// Decodes a change. An object that cannot be decoded counts as gone: what
     /// watchers see must not be older than what is stored.
-    fn change(&self, event: StoreEvent) -> Option<Change> {
+    fn change(&self, event: StoreEvent, received: Duration) -> Option<Change> {
         let key = event.key.strip_prefix(&self.this.root)?;
         let object = event.value.and_then(|body| {
             self.this
@@ -254,40 +301,53 @@ impl Feed {
             key: Arc::from(key),
             revision: event.revision,
             object,
+            received,
         })
     }
 
-    /// Waits for full queues within the budget, then closes what is still full.
-    async fn relieve(&mut self, full: Blocked) {
-        let began = Instant::now();
-        let deadline = began + self.budget.left(began);
-        for (id, (sender, items)) in full {
-            for item in items {
-                // `Err` of the inner result: the client went away by itself.
-                match timeout_at(deadline, sender.send(item)).await {
-                    Ok(Ok(())) => {}
-                    Ok(Err(_gone)) => break,
-                    Err(_elapsed) => {
-                        let resource = &self.this.config.resource;
-                        tracing::info!(%resource, watcher = id, "closing a watch that is too slow");
-                        self.this.metrics.terminated_watchers.add(1);
-                        self.this.forget(id);
-                        break;
-                    }
-                }
+    /// Waits for full queues within the budget, then cuts off what is still
+    /// full. Everyone gets a chance, not only those who come first.
+    async fn relieve(&mut self, blocked: Vec<Blocked>) {
+        let began = self.this.now();
+        let deadline = Instant::now() + self.budget.left(began);
+        for Blocked { id, line, items } in blocked {
+            let mut items = items.into_iter();
+            while let Some(item) = items.next() {
+                let Err(back) = line.push(item) else { continue };
+                let room = timeout_at(deadline, poll_fn(|cx| line.poll_room(cx)));
+                // The feed alone pushes, so that room stays.
+                let unsent = match room.await {
+                    Ok(()) => line.push(back).err(),
+                    Err(_elapsed) => Some(back),
+                };
+                let Some(unsent) = unsent else { continue };
+                let resource = &self.this.config.resource;
+                tracing::info!(%resource, watcher = id, "closing a watch that is too slow");
+                self.this.metrics.terminated_watchers.add(1);
+                self.this.lock().cut(id, [unsent].into_iter().chain(items));
+                break;
             }
         }
-        self.budget.spend(Instant::now(), began.elapsed());
+        let now = self.this.now();
+        self.budget.spend(now, now.saturating_sub(began));
     }
 
-    fn bookmarks(&self) {
-        let mut shared = self.this.lock();
-        let revision = shared.cacher.revision();
-        for id in shared.cacher.due_bookmarks(self.this.now()) {
-            if let Some(queue) = shared.queues.get(&id) {
-                // A full queue needs no bookmark: it will end in newer events.
-                let _ = queue.sender.try_send(Queued::Bookmark(revision));
-            }
+    /// Keeps to the limit of memory.
+    fn tidy(&mut self) {
+        let now = self.this.now();
+        let mut hub = self.this.lock();
+        if now < self.tidied + TIDY_EVERY && !hub.is_over() {
+            return;
+        }
+        self.tidied = now;
+        let severed = hub.tidy();
+        let held = hub.cacher.held().bytes();
+        drop(hub);
+        self.this.metrics.held_bytes.set(held);
+        if severed > 0 {
+            let resource = &self.this.config.resource;
+            tracing::info!(%resource, severed, "closing watches that hold too much");
+            self.this.metrics.terminated_watchers.add(severed);
         }
     }
 }
@@ -299,79 +359,7 @@ async fn until(instant: Option<Instant>) {
     }
 }
 
-/// Watchers whose queue is full, and what they must get next, in order.
-type Blocked = BTreeMap<WatcherId, (tokio::sync::mpsc::Sender<Queued>, Vec<Queued>)>;
-
-/// Dispatches changes under one hold of the lock, until none is left or some
-/// queue is full; never stops within a revision, so that no reader sees half a
-/// transaction.
-fn dispatch(
-    this: &ResourceStore,
-    changes: &mut std::iter::Peekable<std::vec::IntoIter<Change>>,
-    now: Duration,
-) -> Blocked {
-    let mut blocked = Blocked::new();
-    let mut sent = 0;
-    let mut guard = this.lock();
-    let Shared { cacher, queues } = &mut *guard;
-    while let Some(change) = changes.next() {
-        let revision = change.revision;
-        if let Some(dispatch) = cacher.ingest(change, now) {
-            for (id, event_type) in dispatch.targets {
-                let item = Queued::Event(event_type, dispatch.event.clone());
-                if let Some((_, items)) = blocked.get_mut(&id) {
-                    items.push(item);
-                    continue;
-                }
-                let Some(queue) = queues.get(&id) else {
-                    continue;
-                };
-                match queue.sender.try_send(item) {
-                    Ok(()) => sent += 1,
-                    Err(TrySendError::Full(item)) => {
-                        blocked.insert(id, (queue.sender.clone(), vec![item]));
-                    }
-                    // Its stream is being dropped and will be forgotten.
-                    Err(TrySendError::Closed(_)) => {}
-                }
-            }
-        }
-        let more_of_it = changes.peek().is_some_and(|c| c.revision == revision);
-        if !blocked.is_empty() && !more_of_it {
-            break;
-        }
-    }
-    drop(guard);
-    this.metrics.events_dispatched.add(sent);
-    blocked
-}
-
-/// How long slow clients may hold up the others, in sum over time.
-#[derive(Debug)]
-struct Budget {
-    left: Duration,
-    at: Instant,
-}
-
-impl Budget {
-    fn new(now: Instant) -> Self {
-        Self {
-            left: BUDGET_MAX,
-            at: now,
-        }
-    }
-
-    fn left(&mut self, now: Instant) -> Duration {
-        let refill = now.saturating_duration_since(self.at) / BUDGET_REFILL;
-        self.left = (self.left + refill).min(BUDGET_MAX);
-        self.at = now;
-        self.left
-    }
-
-    fn spend(&mut self, now: Instant, spent: Duration) {
-        self.left = self.left(now).saturating_sub(spent);
-    }
-}
-
+#[cfg(test)]
+mod faults;
 #[cfg(test)]
 mod test;

@@ -30,6 +30,8 @@ enum From {
 struct Plan {
     from: From,
     limit: usize,
+    /// The limit the client asked for, even where the cache ignores it.
+    asked_limit: usize,
     /// Relative to the list's prefix; empty for the beginning.
     start: String,
     continued: bool,
@@ -56,6 +58,7 @@ fn plan(request: &ListRequest) -> Result<Plan, Status> {
         return Ok(Plan {
             from: token.revision().map_or(From::Fresh, From::Exact),
             limit: request.limit,
+            asked_limit: request.limit,
             start: token.start().to_owned(),
             continued: true,
         });
@@ -79,6 +82,7 @@ fn plan(request: &ListRequest) -> Result<Plan, Status> {
         from,
         // "Whatever is at hand" ignores the limit, as the cache always did.
         limit: if from == From::Any { 0 } else { request.limit },
+        asked_limit: request.limit,
         start: String::new(),
         continued: false,
     })
@@ -87,25 +91,67 @@ fn plan(request: &ListRequest) -> Result<Plan, Status> {
 impl ResourceStore {
     /// Lists objects.
     pub async fn list(&self, request: ListRequest) -> Result<ListResult, Status> {
-        let plan = plan(&request)?;
-        self.wait_ready().await?;
+        let mut plan = plan(&request)?;
         let selector = &request.selector;
+        if !self.is_ready() {
+            // The store gives pages cheaply, and only those.
+            let cheap = selector.labels.is_empty() && selector.fields.is_empty();
+            if plan.asked_limit == 0 || !cheap || selector.name.is_some() {
+                return Err(self.not_ready());
+            }
+            plan.limit = plan.asked_limit;
+            return self.list_from_store(selector, &plan).await;
+        }
         match plan.from {
             From::Fresh => self.fresh().await?,
             From::Any => {}
             From::AtLeast(n) | From::Exact(n) => self.reach(n).await?,
         }
-        let snapshot = match plan.from {
-            From::Exact(n) => self.lock().cacher.snapshot_at(n).ok(),
-            _ => Some(self.lock().cacher.snapshot()),
-        };
-        match (snapshot, plan.from) {
+        match (self.snapshot(plan.from)?, plan.from) {
             (Some(snapshot), _) => Ok(self.page(&snapshot, selector, &plan)),
-            (None, From::Exact(n)) => match self.page_from_store(n, selector, &plan).await {
-                Err(StoreError::Compacted(_)) => Err(expired(&plan)),
-                result => result.map_err(StoreError::into_status),
-            },
-            (None, _) => Err(self.not_ready()),
+            // Too old for the cache; the store may still have it.
+            (None, _) => self.list_from_store(selector, &plan).await,
+        }
+    }
+
+    /// Returns the state to answer from, if the cache has it.
+    fn snapshot(&self, from: From) -> Result<Option<Snapshot>, Status> {
+        let hub = self.lock();
+        // It may have ceased to serve while it was waited for.
+        if !hub.cacher.is_ready() {
+            drop(hub);
+            return Err(self.not_ready());
+        }
+        Ok(match from {
+            From::Exact(n) if n > hub.cacher.revision() => None,
+            From::Exact(n) => hub.cacher.snapshot_at(n).ok(),
+            _ => Some(hub.cacher.snapshot()),
+        })
+    }
+
+    async fn list_from_store(
+        &self,
+        selector: &Selector,
+        plan: &Plan,
+    ) -> Result<ListResult, Status> {
+        let revision = match plan.from {
+            From::Exact(n) => n,
+            _ => 0,
+        };
+        let listed = match self.page_from_store(revision, selector, plan).await {
+            Err(StoreError::Compacted(_)) => return Err(expired(plan)),
+            Err(StoreError::Future) => {
+                let newest = self.store.current_revision().await;
+                let newest = newest.map_err(StoreError::into_status)?;
+                return Err(Status::too_large_resource_version(revision, newest));
+            }
+            listed => listed.map_err(StoreError::into_status)?,
+        };
+        match plan.from {
+            From::AtLeast(n) if listed.resource_version < n => Err(
+                Status::too_large_resource_version(n, listed.resource_version),
+            ),
+            _ => Ok(listed),
         }
     }
 
@@ -158,10 +204,11 @@ impl ResourceStore {
         result
     }
 
-    /// Reads a page at an exact revision that the cache does not remember.
+    /// Reads a page at a revision that the cache does not remember, or at the
+    /// newest (zero).
     async fn page_from_store(
         &self,
-        revision: u64,
+        mut revision: u64,
         selector: &Selector,
         plan: &Plan,
     ) -> Result<ListResult, StoreError> {
@@ -184,6 +231,9 @@ impl ResourceStore {
                     keys_only: false,
                 })
                 .await?;
+            // All of it at the revision of its beginning.
+            revision = page.revision;
+            result.resource_version = revision;
             for (i, kv) in page.kvs.iter().enumerate() {
                 let Some(object) = self.decode_listed(&kv.key, &kv.value, kv.mod_revision) else {
                     continue;

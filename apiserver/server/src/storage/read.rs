@@ -1,7 +1,7 @@
 //! Reading one object, and waiting until the cache is fresh enough to be read.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use meta::{Object, Reason, Status};
 
@@ -24,12 +24,15 @@ impl ResourceStore {
         let key = self.key(namespace, name);
         match version {
             ReadVersion::Any if self.is_ready() => {}
-            ReadVersion::At(n) => {
-                self.wait_ready().await?;
-                self.reach(n).await?;
-            }
+            ReadVersion::At(n) if self.is_ready() => self.reach(n).await?,
+            // Not from a cache that is not ready: the store has it.
             _ => {
-                let found = self.read(&key).await?;
+                let (found, revision) = self.read_at(&key).await?;
+                if let ReadVersion::At(n) = version
+                    && revision < n
+                {
+                    return Err(Status::too_large_resource_version(n, revision));
+                }
                 return found.ok_or_else(|| self.not_found(name));
             }
         }
@@ -39,30 +42,32 @@ impl ResourceStore {
     /// Reads one object from the store, linearizably; decodes only what the
     /// cache does not have.
     pub(super) async fn read(&self, key: &str) -> Result<Option<Arc<Object>>, Status> {
-        let full = format!("{}{key}", self.root);
-        let got = self.store.get(&full).await.map_err(|e| e.into_status())?;
-        let Some(kv) = got.kv else { return Ok(None) };
-        match self.cached(key) {
-            Some(o) if o.resource_version.0 == kv.mod_revision => Ok(Some(o)),
-            _ => self.decode_one(&kv).map(Some),
-        }
+        self.read_at(key).await.map(|(found, _)| found)
     }
 
-    /// Waits until the cache is filled; 429 when that takes too long.
-    pub(super) async fn wait_ready(&self) -> Result<(), Status> {
-        if self.is_ready() {
-            return Ok(());
-        }
-        let ready = self.ready();
-        match tokio::time::timeout(WAIT_FOR_REVISION, ready).await {
-            Ok(()) if self.is_ready() => Ok(()),
-            _ => Err(self.not_ready()),
-        }
+    async fn read_at(&self, key: &str) -> Result<(Option<Arc<Object>>, u64), Status> {
+        let full = format!("{}{key}", self.root);
+        let got = self.store.get(&full).await.map_err(|e| e.into_status())?;
+        let Some(kv) = got.kv else {
+            return Ok((None, got.revision));
+        };
+        let object = match self.cached(key) {
+            Some(o) if o.resource_version.0 == kv.mod_revision => o,
+            _ => self.decode_one(&kv)?,
+        };
+        Ok((Some(object), got.revision))
     }
 
     /// Waits until the cache has reached a revision a client named; 504 with
     /// `ResourceVersionTooLarge` when it does not exist in time.
     pub(super) async fn reach(&self, revision: u64) -> Result<(), Status> {
+        let began = Instant::now();
+        let reached = self.reach_in_time(revision).await;
+        self.metrics.read_wait.observe(began.elapsed());
+        reached
+    }
+
+    async fn reach_in_time(&self, revision: u64) -> Result<(), Status> {
         if *self.reached.borrow() >= revision {
             return Ok(());
         }
@@ -103,7 +108,7 @@ impl ResourceStore {
     /// Waits until the cache is as fresh as the store was when this was called;
     /// 429 when that takes too long.
     pub(super) async fn fresh(&self) -> Result<(), Status> {
-        self.metrics.consistent_reads.add(1);
+        let began = Instant::now();
         let wait = async {
             if self.store.reports_progress() {
                 let newest = self.store.current_revision().await;
@@ -113,14 +118,22 @@ impl ResourceStore {
                 self.same_as_store().await
             }
         };
-        match tokio::time::timeout(WAIT_FOR_REVISION, wait).await {
-            Ok(result) => result,
-            Err(_elapsed) => Err(Status::failure(
-                Reason::TooManyRequests,
-                "the watch cache did not catch up with the store in time",
-            )
-            .with_retry_after(1)),
-        }
+        let done = tokio::time::timeout(WAIT_FOR_REVISION, wait).await;
+        self.metrics.read_wait.observe(began.elapsed());
+        let (counted, result) = match done {
+            Ok(Ok(())) => (&self.metrics.consistent_reads, Ok(())),
+            Ok(Err(status)) => (&self.metrics.consistent_reads_failed, Err(status)),
+            Err(_elapsed) => {
+                let late = Status::failure(
+                    Reason::TooManyRequests,
+                    "the watch cache did not catch up with the store in time",
+                );
+                let late = Err(late.with_retry_after(1));
+                (&self.metrics.consistent_reads_late, late)
+            }
+        };
+        counted.add(1);
+        result
     }
 
     /// Waits until the cache holds exactly what the store held when this was

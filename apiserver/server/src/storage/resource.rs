@@ -7,14 +7,13 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use meta::{GroupResource, Object, ResourceVersion, Status, keys};
-use tokio::sync::{mpsc, watch};
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
-use watchcache::{Cacher, Config, WatcherId};
+use watchcache::{Config, Hub, Limits};
 
 use super::feed::Signals;
 use super::metrics::CacheMetrics;
 use super::store::{Kv, Store};
-use super::watch::{Ending, Queued};
 
 /// How long a read waits for the cache to reach a revision before it gives up
 /// (kube-apiserver's `blockTimeout`).
@@ -70,20 +69,6 @@ const RECENT_MAX: usize = 256;
 /// other's; more than that share a place.
 const TURNS: usize = 16;
 
-/// The cacher with the queues of its watchers; behind one lock that is never
-/// held across an await.
-#[derive(Debug)]
-pub(super) struct Shared {
-    pub(super) cacher: Cacher,
-    pub(super) queues: BTreeMap<WatcherId, Queue>,
-}
-
-#[derive(Clone, Debug)]
-pub(super) struct Queue {
-    pub(super) sender: mpsc::Sender<Queued>,
-    pub(super) ending: Arc<Ending>,
-}
-
 /// The storage of one resource.
 #[derive(Debug)]
 pub struct ResourceStore {
@@ -91,9 +76,13 @@ pub struct ResourceStore {
     pub(super) config: ResourceConfig,
     /// `/registry/<prefix>/`
     pub(super) root: String,
-    pub(super) shared: Mutex<Shared>,
-    /// The cacher's revision once it is ready; 0 before.
+    /// The cacher with the lines of its watchers; behind one lock that is never
+    /// held across an await.
+    hub: Mutex<Hub>,
+    /// The cacher's revision; 0 before it was filled once.
     pub(super) reached: watch::Sender<u64>,
+    /// The cacher's generation while it serves, 0 while it does not.
+    pub(super) serving: watch::Sender<u64>,
     pub(super) signals: Signals,
     /// What this process wrote and the feed has not seen yet, by revision.
     recent: Mutex<BTreeMap<u64, Arc<Object>>>,
@@ -112,19 +101,27 @@ impl ResourceStore {
         config: ResourceConfig,
         token: CancellationToken,
     ) -> Arc<Self> {
-        let cacher = Cacher::new(Config {
+        Self::start_within(store, config, Limits::default(), token)
+    }
+
+    /// Starts keeping a resource within other limits than the usual.
+    pub(crate) fn start_within(
+        store: Arc<dyn Store>,
+        config: ResourceConfig,
+        limits: Limits,
+        token: CancellationToken,
+    ) -> Arc<Self> {
+        let cacher = Config {
             index_field: config.index_field,
             ..Config::default()
-        });
+        };
         let this = Arc::new(Self {
             store,
             root: keys::list_prefix(&config.storage_prefix, None),
             config,
-            shared: Mutex::new(Shared {
-                cacher,
-                queues: BTreeMap::new(),
-            }),
+            hub: Mutex::new(Hub::new(cacher, limits)),
             reached: watch::Sender::new(0),
+            serving: watch::Sender::new(0),
             signals: Signals::default(),
             recent: Mutex::default(),
             metrics: CacheMetrics::default(),
@@ -133,23 +130,38 @@ impl ResourceStore {
             started: Instant::now(),
         });
         tokio::spawn(super::feed::run(this.clone()));
+        tokio::spawn(super::audit::run(this.clone()));
         this
     }
 
-    /// Waits until the cache has been filled once (or the store was stopped).
+    /// Waits until the cache is filled (or the store was stopped).
     pub fn ready(&self) -> impl Future<Output = ()> + Send + 'static {
-        let (mut reached, token) = (self.reached.subscribe(), self.token.clone());
+        let (mut serving, token) = (self.serving.subscribe(), self.token.clone());
         async move {
             tokio::select! {
-                _ = reached.wait_for(|r| *r > 0) => {}
+                _ = serving.wait_for(|generation| *generation > 0) => {}
                 () = token.cancelled() => {}
             }
         }
     }
 
-    /// Tells whether the cache is filled.
+    /// Tells whether the cache is filled and may be read.
     pub fn is_ready(&self) -> bool {
-        *self.reached.borrow() > 0
+        *self.serving.borrow() > 0
+    }
+
+    /// Ceases to serve until the state was loaded anew.
+    pub(super) fn lose(&self) {
+        let now = self.now();
+        self.serving.send_replace(0);
+        self.lock().lose(now);
+    }
+
+    /// Ends every watch without an error: clients resume elsewhere.
+    pub(super) fn close(&self) {
+        let now = self.now();
+        self.serving.send_replace(0);
+        self.lock().close(now);
     }
 
     /// Learns that the store has forgotten what was before `revision`, so that
@@ -168,10 +180,10 @@ impl ResourceStore {
         &self.metrics
     }
 
-    pub(super) fn lock(&self) -> MutexGuard<'_, Shared> {
+    pub(super) fn lock(&self) -> MutexGuard<'_, Hub> {
         // A panic under the lock is a bug; the state is still whole, because
         // every change of it is a single call of the pure cacher.
-        self.shared.lock().unwrap_or_else(PoisonError::into_inner)
+        self.hub.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns the time as the cacher counts it.
@@ -262,6 +274,22 @@ impl ResourceStore {
         found
     }
 
+    /// Returns the newest state of an object that this process knows to have
+    /// been: what it wrote may not have come back through the feed yet.
+    pub(super) fn newest(&self, key: &str) -> Option<Arc<Object>> {
+        let cached = self.cached(key);
+        let recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
+        let written = recent.values().rev().find(|o| {
+            let namespace = Some(o.meta.namespace.as_str()).filter(|ns| !ns.is_empty());
+            self.key(namespace, &o.meta.name) == key
+        });
+        let written = written.filter(|w| {
+            let known = cached.as_ref().map_or(0, |c| c.resource_version.0);
+            w.resource_version.0 > known
+        });
+        written.cloned().or(cached)
+    }
+
     /// Returns the cached object under a key.
     pub(super) fn cached(&self, key: &str) -> Option<Arc<Object>> {
         self.lock().cacher.get(key).cloned()
@@ -272,8 +300,9 @@ impl ResourceStore {
     }
 
     pub(super) fn not_ready(&self) -> Status {
+        let seconds = self.lock().cacher.retry_after(self.now());
         Status::failure(meta::Reason::TooManyRequests, "storage is (re)initializing")
-            .with_retry_after(1)
+            .with_retry_after(seconds)
     }
 }
 

@@ -2,9 +2,13 @@
 //! watch. It does not know Kubernetes; nothing above it knows etcd.
 
 use std::fmt;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
+
+/// How long a watch is given to be refused.
+const LEARN_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// A key's value and the revision that wrote it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -162,6 +166,32 @@ pub trait Store: Send + Sync + fmt::Debug + 'static {
 
     /// Forgets history before a revision.
     async fn compact(&self, revision: u64) -> Result<(), StoreError>;
+
+    /// Returns before which revision history is forgotten; zero if it is not,
+    /// or if that cannot be found out. Known to the store alone, whoever made it
+    /// forget.
+    async fn compacted_revision(&self) -> Result<u64, StoreError> {
+        // Nobody has such a key. A watch of it from the beginning is refused
+        // with what is left, when it is made or soon after.
+        let refused = async {
+            let mut watch = self.watch("\0", 1).await?;
+            loop {
+                if self.reports_progress() {
+                    watch.request_progress();
+                }
+                match watch.next().await? {
+                    WatchBatch::Progress(_) if self.reports_progress() => return Ok(0),
+                    WatchBatch::Progress(_) | WatchBatch::Events(_) => {}
+                }
+            }
+        };
+        let learnt = tokio::time::timeout(LEARN_TIMEOUT, refused).await;
+        let learnt = learnt.unwrap_or(Ok(0));
+        match learnt {
+            Err(StoreError::Compacted(revision)) => Ok(revision.unwrap_or(0)),
+            learnt => learnt,
+        }
+    }
 
     /// Tells whether a requested progress report can be trusted and relied on.
     /// (etcd before 3.4.31 and 3.5.13 may report progress before the events

@@ -5,8 +5,11 @@
 //! the embedded one and a real etcd. Each panics at the first broken promise,
 //! and keeps to keys of its own, so that one store serves them all.
 
+#[cfg(test)]
+pub(crate) mod faulty;
 mod raw;
 mod reads;
+mod scopes;
 mod watches;
 mod writes;
 
@@ -18,19 +21,31 @@ use std::time::Duration;
 use meta::{GroupResource, Object};
 use serde_json::{Value, json};
 use tokio_util::sync::{CancellationToken, DropGuard};
+use watchcache::Limits;
 
+use super::request::{ReadVersion, WatchRequest};
 use super::resource::{ResourceConfig, ResourceStore};
 use super::store::Store;
 
 pub use raw::{
     run_compaction, run_compare_and_swap, run_expiry, run_pages, run_progress, run_watch,
 };
-pub use reads::{run_consistency, run_list_expiry, run_list_pages, run_list_versions};
+pub use reads::{
+    run_consistency, run_gets, run_list_compacted, run_list_expiry, run_list_pages, run_list_rare,
+    run_list_selectors, run_list_versions,
+};
+pub use scopes::{
+    run_watch_bookmark_versions, run_watch_ends, run_watch_late, run_watch_scopes,
+    run_watch_semantics,
+};
 pub use watches::{
     run_slow_watcher, run_watch_bookmarks, run_watch_future, run_watch_selectors, run_watch_starts,
     run_watch_too_old,
 };
-pub use writes::{run_counter, run_preconditions, run_write_cycle};
+pub use writes::{
+    run_counter, run_hot_object, run_preconditions, run_stale_suggestions, run_time_to_live,
+    run_write_cycle,
+};
 
 /// How long anything here may take before it counts as hanging.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(20);
@@ -49,17 +64,28 @@ pub async fn run_resource(store: &Arc<dyn Store>) {
     run_write_cycle(store).await;
     run_preconditions(store).await;
     run_counter(store).await;
+    run_stale_suggestions(store).await;
+    run_hot_object(store).await;
+    run_gets(store).await;
     run_consistency(store).await;
     run_list_versions(store).await;
     run_list_pages(store).await;
+    run_list_selectors(store).await;
+    run_list_rare(store).await;
     run_watch_starts(store).await;
     run_watch_selectors(store).await;
     run_watch_bookmarks(store).await;
+    run_watch_scopes(store).await;
+    run_watch_semantics(store).await;
+    run_watch_late(store).await;
+    run_watch_bookmark_versions(store).await;
+    run_watch_ends(store).await;
     run_watch_too_old(store).await;
     run_watch_future(store).await;
     run_slow_watcher(store).await;
-    // Compacts, and so comes last.
+    // These compact, and so come last.
     run_list_expiry(store).await;
+    run_list_compacted(store).await;
 }
 
 /// Waits for a future, but not for ever.
@@ -96,6 +122,13 @@ pub(crate) async fn resource(store: &Arc<dyn Store>) -> Fixture {
 }
 
 pub(crate) async fn start(store: &Arc<dyn Store>, prefix: &str) -> Fixture {
+    let fixture = start_unready(store, prefix, Limits::default());
+    within("ready", fixture.resource.ready()).await;
+    fixture
+}
+
+/// Starts a resource and does not wait.
+pub(crate) fn start_unready(store: &Arc<dyn Store>, prefix: &str, limits: Limits) -> Fixture {
     let token = CancellationToken::new();
     let config = ResourceConfig {
         resource: GroupResource::new("", "things"),
@@ -106,11 +139,18 @@ pub(crate) async fn start(store: &Arc<dyn Store>, prefix: &str) -> Fixture {
         ttl: None,
         reader: None,
     };
-    let resource = ResourceStore::start(store.clone(), config, token.clone());
-    within("ready", resource.ready()).await;
+    let resource = ResourceStore::start_within(store.clone(), config, limits, token.clone());
     Fixture {
         resource,
         _stop: token.drop_guard(),
+    }
+}
+
+/// A watch of everything after a revision.
+pub(crate) fn from_version(revision: u64) -> WatchRequest {
+    WatchRequest {
+        version: ReadVersion::At(revision),
+        ..WatchRequest::default()
     }
 }
 

@@ -1,26 +1,17 @@
-//! A client's watch: what it begins with, and the queue that follows.
+//! A client's watch: where it begins, and the line that follows.
 
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::time::Duration;
 
 use futures::Stream;
 use meta::{FieldError, Object, Status};
-use tokio::sync::mpsc;
-use watchcache::{Event, EventType, Initial, Start, WatchSpec, WatcherId};
+use watchcache::{
+    BOOKMARK_EVERY, Bookmarks, Event, EventType, Item, Line, Start, WatchSpec, WatcherId,
+};
 
 use super::request::{ReadVersion, VersionMatch, WatchRequest, invalid_options};
-use super::resource::{Queue, ResourceStore};
-
-/// How often a watch that wants bookmarks gets one.
-const BOOKMARK_EVERY: Duration = Duration::from_secs(60);
-/// How long before its announced end a watch gets its last one.
-const BOOKMARK_BEFORE_END: Duration = Duration::from_secs(2);
-
-/// The most changes that wait for a slow client. When it is full the client
-/// gets a share of one time budget, then its watch is closed.
-const QUEUE_MAX: usize = 1024;
+use super::resource::ResourceStore;
 
 /// One thing a watch shows its client.
 #[derive(Clone, Debug)]
@@ -45,50 +36,25 @@ pub enum WatchItem {
     Error(Status),
 }
 
-impl WatchItem {
-    fn event(event_type: EventType, shared: Arc<Event>) -> Self {
-        Self::Event {
-            event_type,
-            object: shared.shown(event_type).clone(),
-            shared,
-        }
-    }
-}
-
-/// What the feed task puts into a watch's queue.
-#[derive(Clone, Debug)]
-pub(super) enum Queued {
-    Event(EventType, Arc<Event>),
-    Bookmark(u64),
-}
-
-/// How a queue came to its end.
-pub(super) type Ending = std::sync::OnceLock<Status>;
-
 /// A watch; dropping it ends it. Ends without an error when the client was too
 /// slow or the server stops: the client resumes from what it last saw.
 #[derive(Debug)]
-pub struct WatchStream {
-    initial: Option<Initial>,
-    /// The bookmark that ends the initial events.
-    marker: Option<u64>,
-    queue: Option<mpsc::Receiver<Queued>>,
-    /// Why the feed closed the queue, when clients should know.
-    ending: Arc<Ending>,
-    store: Option<(Arc<ResourceStore>, WatcherId)>,
+pub struct WatchStream(Source);
+
+#[derive(Debug)]
+enum Source {
+    /// It could not begin; says so once.
+    Refused(Option<Status>),
+    Running {
+        line: Arc<Line>,
+        store: Arc<ResourceStore>,
+        id: WatcherId,
+    },
 }
 
 impl WatchStream {
-    fn refused(status: Status) -> Self {
-        let ending = Arc::new(Ending::new());
-        ending.get_or_init(|| status);
-        Self {
-            initial: None,
-            marker: None,
-            queue: None,
-            ending,
-            store: None,
-        }
+    fn refused(status: Option<Status>) -> Self {
+        Self(Source::Refused(status))
     }
 
     /// Returns the next item if there is one already, so that a response body
@@ -101,41 +67,32 @@ impl WatchStream {
     }
 
     fn poll_item(&mut self, cx: &mut Context<'_>) -> Poll<Option<WatchItem>> {
-        if let Some(initial) = &mut self.initial {
-            if let Some((event_type, event)) = initial.next() {
-                if let Some((store, _)) = &self.store {
-                    store.metrics.init_events.add(1);
-                }
-                return Poll::Ready(Some(WatchItem::event(event_type, event)));
-            }
-            self.initial = None;
-        }
-        if let Some(revision) = self.marker.take() {
-            return Poll::Ready(Some(WatchItem::Bookmark {
-                revision,
-                initial_events_end: true,
-            }));
-        }
-        let Some(queue) = &mut self.queue else {
-            let ending = std::mem::take(&mut self.ending);
-            return Poll::Ready(ending.get().cloned().map(WatchItem::Error));
+        let (line, store) = match &mut self.0 {
+            Source::Refused(status) => return Poll::Ready(status.take().map(WatchItem::Error)),
+            Source::Running { line, store, .. } => (line, store),
         };
-        match queue.poll_recv(cx) {
-            Poll::Pending => Poll::Pending,
-            Poll::Ready(Some(Queued::Event(event_type, event))) => {
-                Poll::Ready(Some(WatchItem::event(event_type, event)))
-            }
-            Poll::Ready(Some(Queued::Bookmark(revision))) => {
-                Poll::Ready(Some(WatchItem::Bookmark {
+        line.poll_next(cx).map(|item| {
+            Some(match item? {
+                Item::Event(event_type, shared) => {
+                    store.count_out(&shared);
+                    WatchItem::Event {
+                        event_type,
+                        object: shared.shown(event_type).clone(),
+                        shared,
+                    }
+                }
+                Item::Bookmark {
                     revision,
-                    initial_events_end: false,
-                }))
-            }
-            Poll::Ready(None) => {
-                self.queue = None;
-                self.poll_item(cx)
-            }
-        }
+                    initial_events_end,
+                } => WatchItem::Bookmark {
+                    revision,
+                    initial_events_end,
+                },
+                Item::Lost => {
+                    WatchItem::Error(Status::expired("the watch's position was lost: list again"))
+                }
+            })
+        })
     }
 }
 
@@ -149,8 +106,8 @@ impl Stream for WatchStream {
 
 impl Drop for WatchStream {
     fn drop(&mut self) {
-        if let Some((store, id)) = self.store.take() {
-            store.forget(id);
+        if let Source::Running { store, id, .. } = &self.0 {
+            store.lock().unwatch(*id);
         }
     }
 }
@@ -168,7 +125,10 @@ impl ResourceStore {
     /// [`WAIT_FOR_REVISION`]: super::resource::WAIT_FOR_REVISION
     pub async fn watch(self: &Arc<Self>, request: WatchRequest) -> Result<WatchStream, Status> {
         validate(&request)?;
-        self.wait_ready().await?;
+        let generation = *self.serving.borrow();
+        if generation == 0 {
+            return Err(self.not_ready());
+        }
         let fresh = match (request.version, request.send_initial_events) {
             (ReadVersion::At(n), Some(true)) => self.reach(n).await,
             (ReadVersion::Unset, Some(_)) => self.fresh().await,
@@ -184,58 +144,59 @@ impl ResourceStore {
             (_, None) => Start::State,
         };
         let now = self.now();
-        let bookmarks = request.bookmarks.then(|| {
-            let first = request.timeout.map_or(BOOKMARK_EVERY, |t| {
-                t.saturating_sub(BOOKMARK_BEFORE_END).min(BOOKMARK_EVERY)
-            });
-            (now + first, BOOKMARK_EVERY)
+        let bookmarks = request.bookmarks.then(|| Bookmarks {
+            every: BOOKMARK_EVERY,
+            end: request.timeout.map(|t| now + t),
         });
         let spec = WatchSpec {
             selector: request.selector,
             start,
             bookmarks,
         };
-        let marker = request.bookmarks && request.send_initial_events == Some(true);
-        Ok(self.register(spec, marker))
+        let marked = request.bookmarks && request.send_initial_events == Some(true);
+        Ok(self.register(spec, marked, generation))
     }
 
-    fn register(self: &Arc<Self>, spec: WatchSpec, marker: bool) -> WatchStream {
-        let due = spec.bookmarks.map(|(due, _)| due);
-        let (sender, receiver) = mpsc::channel(QUEUE_MAX);
-        let ending = Arc::new(Ending::new());
-        let mut shared = self.lock();
-        // Under the lock: after this the feed's last act would miss the queue.
-        if self.token.is_cancelled() {
-            return WatchStream::refused(self.not_ready());
+    fn register(self: &Arc<Self>, spec: WatchSpec, marked: bool, generation: u64) -> WatchStream {
+        let now = self.now();
+        let mut hub = self.lock();
+        // Under the lock: after this the one who ends all lines would miss this
+        // one. What was waited for in another generation is over at once, as
+        // the watches of that generation are.
+        if !hub.cacher.is_ready() || hub.cacher.generation() != generation {
+            return WatchStream::refused(None);
         }
-        let planned = shared.cacher.next_bookmark();
-        let started = match shared.cacher.watch(spec) {
-            Ok(started) => started,
-            Err(too_old) => return WatchStream::refused(Status::expired(too_old.to_string())),
+        let planned = hub.cacher.next_bookmark();
+        let (id, line) = match hub.watch(spec, marked, now) {
+            Ok(begun) => begun,
+            Err(too_old) => {
+                return WatchStream::refused(Some(Status::expired(too_old.to_string())));
+            }
         };
-        let queue = Queue {
-            sender,
-            ending: ending.clone(),
-        };
-        shared.queues.insert(started.id, queue);
-        drop(shared);
-        if due.is_some_and(|due| planned.is_none_or(|p| due < p)) {
+        let earlier = hub.cacher.next_bookmark() != planned;
+        drop(hub);
+        if earlier {
             self.signals.timer.notify_one();
         }
-        WatchStream {
-            marker: marker.then_some(started.revision),
-            initial: Some(started.initial),
-            queue: Some(receiver),
-            ending,
-            store: Some((self.clone(), started.id)),
-        }
+        WatchStream(Source::Running {
+            line,
+            store: self.clone(),
+            id,
+        })
     }
 
-    /// Forgets a watcher; its queue ends after what is in it.
-    pub(super) fn forget(&self, id: WatcherId) {
-        let mut shared = self.lock();
-        shared.cacher.unwatch(id);
-        shared.queues.remove(&id);
+    /// Counts an event that a response takes.
+    fn count_out(&self, event: &Event) {
+        if event.received.is_zero() {
+            self.metrics.init_events.add(1);
+            return;
+        }
+        let now = self.now();
+        let stages = &self.metrics.stages;
+        stages
+            .cache_to_watcher
+            .observe(now.saturating_sub(event.dispatched));
+        stages.total.observe(now.saturating_sub(event.received));
     }
 }
 

@@ -61,9 +61,9 @@ impl ResourceStore {
         F: FnMut(&Arc<Object>, Value) -> Result<Option<Value>, Status>,
     {
         let key = self.key(namespace, name);
-        let mut current = self.current(&key, name).await?;
         // Held after the first conflict: see `turn`.
-        let mut turn = None;
+        let mut turn = self.turn_if_contended(&key).await;
+        let mut current = self.current(&key, name).await?;
         for _ in 0..ATTEMPTS_MAX {
             let Current { object, certain } = &current;
             let changed = self
@@ -117,6 +117,7 @@ impl ResourceStore {
     ) -> Result<Arc<Object>, Status> {
         let key = self.key(namespace, name);
         let full = format!("{}{key}", self.root);
+        let mut turn = self.turn_if_contended(&key).await;
         let mut current = self.current(&key, name).await?;
         for _ in 0..ATTEMPTS_MAX {
             let Current { object, certain } = &current;
@@ -139,11 +140,15 @@ impl ResourceStore {
                     return Ok(Arc::new(gone));
                 }
                 Cas::Conflict(None) => return Err(self.not_found(name)),
-                Cas::Conflict(Some(kv)) => {
+                Cas::Conflict(Some(kv)) if turn.is_some() => {
                     current = Current {
                         object: self.decode(&kv)?,
                         certain: true,
                     };
+                }
+                Cas::Conflict(Some(_)) => {
+                    turn = Some(self.turn(&key).await);
+                    current = self.certainly(&key, name).await?;
                 }
             }
         }
@@ -154,10 +159,23 @@ impl ResourceStore {
     /// (or one that shares its place). A refused swap costs the store as much
     /// as a write, so the losers line up instead of all trying again at once.
     async fn turn(&self, key: &str) -> tokio::sync::MutexGuard<'_, ()> {
+        self.place(key).lock().await
+    }
+
+    /// Lines up behind those who met a conflict, if there are any: whoever came
+    /// new could otherwise overtake one of them again and again.
+    async fn turn_if_contended(&self, key: &str) -> Option<tokio::sync::MutexGuard<'_, ()>> {
+        let place = self.place(key);
+        match place.try_lock() {
+            Ok(_free) => None,
+            Err(_held) => Some(place.lock().await),
+        }
+    }
+
+    fn place(&self, key: &str) -> &tokio::sync::Mutex<()> {
         let mut hasher = DefaultHasher::new();
         key.hash(&mut hasher);
-        let place = hasher.finish() as usize % self.turns.len();
-        self.turns[place].lock().await
+        &self.turns[hasher.finish() as usize % self.turns.len()]
     }
 
     /// Writes a new state over `old`; `Err` carries what is there instead.
@@ -184,9 +202,10 @@ impl ResourceStore {
         }
     }
 
-    /// Returns the object from the cache if it is there, else from the store.
+    /// Returns the object as this process knows it if it does, else from the
+    /// store.
     async fn current(&self, key: &str, name: &str) -> Result<Current, Status> {
-        match self.cached(key) {
+        match self.newest(key) {
             Some(object) => Ok(Current {
                 object,
                 certain: false,

@@ -56,7 +56,9 @@ pub(super) async fn watch(
             timeout: Some(timeout),
         })
         .await?;
-    let encoder = Encoder::new(target.resource.kind.clone(), accepted, &cx.query)?;
+    let counted = api.metrics.watch_events(r);
+    let kind = target.resource.kind.clone();
+    let encoder = Encoder::new(kind, accepted, &cx.query, counted)?;
     if let Some(upgrade) = cx.upgrade.take_if(|_| socket::asked_for(&cx.headers)) {
         let text = accepted.media != Media::Protobuf;
         let events = watch_body::events(stream, encoder, timeout, api.shutdown.clone());

@@ -16,6 +16,7 @@ use tokio::time::{Instant, Sleep};
 use tokio_util::sync::CancellationToken;
 
 use crate::body::BoxError;
+use crate::metrics::WatchEvents;
 use crate::negotiation::{Accepted, Media, Shape};
 use crate::protobuf::{self, EncodeError};
 use crate::query::Query;
@@ -117,10 +118,16 @@ pub(super) struct Encoder {
     include: IncludeObject,
     /// Whether a table's columns were sent.
     columns_sent: bool,
+    counted: WatchEvents,
 }
 
 impl Encoder {
-    pub(super) fn new(kind: KindRef, accepted: Accepted, query: &Query) -> Result<Self, Status> {
+    pub(super) fn new(
+        kind: KindRef,
+        accepted: Accepted,
+        query: &Query,
+        counted: WatchEvents,
+    ) -> Result<Self, Status> {
         let (shape, include) = match accepted.shape {
             Shape::Table(_) => (accepted.shape, IncludeObject::read(query)?),
             // There is no list to take the metadata of.
@@ -133,11 +140,12 @@ impl Encoder {
             protobuf: accepted.media == Media::Protobuf,
             include,
             columns_sent: false,
+            counted,
         })
     }
 
     fn encode(&mut self, item: WatchItem) -> Bytes {
-        match item {
+        let bytes = match item {
             WatchItem::Event {
                 event_type,
                 object,
@@ -148,7 +156,9 @@ impl Encoder {
                 initial_events_end,
             } => self.bookmark(revision, initial_events_end),
             WatchItem::Error(status) => self.error(&status),
-        }
+        };
+        self.counted.count(bytes.len());
+        bytes
     }
 
     fn event(&mut self, event_type: EventType, object: &Arc<Object>, shared: &Event) -> Bytes {

@@ -170,7 +170,7 @@ async fn health_version_and_metrics() {
     assert!(metrics.contains("# TYPE apiserver_request counter\n"));
     for line in [
         "apiserver_request_total{verb=\"POST\",group=\"\",version=\"v1\",resource=\"configmaps\",subresource=\"\",scope=\"namespace\",code=\"201\"} 1",
-        "apiserver_watch_cache_events_received_total{resource=\"configmaps\"} 1",
+        "apiserver_watch_cache_events_received_total{group=\"\",resource=\"configmaps\"} 1",
         "# TYPE apiserver_request_duration_seconds histogram",
     ] {
         assert!(metrics.contains(line), "{line} in\n{metrics}");
@@ -192,6 +192,56 @@ async fn health_version_and_metrics() {
     }
     assert!(metrics.contains("# HELP apiserver_request_total Requests served"));
     assert!(!metrics.contains("# EOF") && !metrics.contains("# TYPE apiserver_request counter"));
+}
+
+/// The names of metrics in an expression of a dashboard.
+fn metrics_of(expression: &str) -> Vec<&str> {
+    expression
+        .split(|c: char| !c.is_ascii_alphanumeric() && c != '_')
+        .filter(|word| {
+            ["apiserver_", "watch_cache_", "keelson_"]
+                .iter()
+                .any(|start| word.starts_with(start))
+        })
+        .collect()
+}
+
+#[tokio::test]
+async fn every_metric_of_the_dashboard_is_served() {
+    const DASHBOARD: &str = include_str!("../../../../examples/grafana/watch-cache.json");
+    let dashboard: serde_json::Value = serde_json::from_str(DASHBOARD).unwrap();
+    let api = Api::start().await;
+    // A watch with an event of each kind.
+    let mut watch = api.watch(&format!("{CONFIG_MAPS}?watch=1")).await;
+    api.post(CONFIG_MAPS, &config_map("a")).await.ok();
+    assert_eq!(watch.line().await, "ADDED a");
+    api.get(CONFIG_MAPS).await.ok();
+    let served = api.get("/metrics").await.text();
+    let mut checked = 0;
+    for panel in dashboard["panels"].as_array().unwrap() {
+        for target in panel["targets"].as_array().into_iter().flatten() {
+            let expression = target["expr"].as_str().unwrap();
+            for name in metrics_of(expression) {
+                let is_there = served.lines().any(|l| l.starts_with(&format!("{name}{{")));
+                assert!(is_there, "{name} of {}: {expression}", panel["title"]);
+                checked += 1;
+            }
+            // What it is told apart by, is.
+            for label in ["stage", "success", "fallback", "status"] {
+                if expression.contains(&format!("({label}")) {
+                    assert!(served.contains(&format!("{label}=\"")), "{expression}");
+                }
+            }
+        }
+    }
+    assert!(checked > 20, "{checked}");
+    // An event's way, by stage, in upstream's buckets.
+    let total = "apiserver_watch_events_dispatch_duration_seconds_count\
+        {group=\"\",resource=\"configmaps\",stage=\"total\"} ";
+    let line = served.lines().find_map(|l| l.strip_prefix(total));
+    assert!(line.unwrap().parse::<u64>().unwrap() >= 1);
+    let bucket = "stage=\"cache_to_watcher\",le=\"0.0001\"}";
+    assert!(served.contains(bucket));
 }
 
 #[tokio::test]

@@ -480,3 +480,33 @@ async fn a_restart_on_the_embedded_store_keeps_everything() {
         member.shutdown().await;
     }
 }
+
+/// Many who patch one object at once all get through, and each patch counts.
+#[tokio::test]
+async fn a_hot_object_takes_every_patch() {
+    const WRITERS: usize = 32;
+    const EACH: usize = 4;
+    let api = Api::start().await;
+    api.post(CONFIG_MAPS, &config_map("hot")).await.ok();
+    let hot = &format!("{CONFIG_MAPS}/hot");
+    let api = &api;
+    let writers = (0..WRITERS).map(|writer| async move {
+        let mut versions = Vec::new();
+        for n in 0..EACH {
+            let patch = json!({"data": {format!("w{writer}"): n.to_string()}});
+            let patched = api.merge(hot, &patch).await.ok();
+            let version = patched["metadata"]["resourceVersion"].as_str();
+            versions.push(version.unwrap().parse::<u64>().unwrap());
+        }
+        versions
+    });
+    let versions = futures::future::join_all(writers).await.concat();
+    // Each was a write of its own.
+    let distinct: BTreeSet<u64> = versions.iter().copied().collect();
+    assert_eq!(distinct.len(), WRITERS * EACH);
+    let after = api.get(hot).await.ok();
+    for writer in 0..WRITERS {
+        let last = (EACH - 1).to_string();
+        assert_eq!(after["data"][format!("w{writer}")], last.as_str());
+    }
+}

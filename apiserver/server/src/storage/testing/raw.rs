@@ -210,6 +210,8 @@ pub async fn run_compaction(store: &dyn Store) {
     assert!(matches!(past, Err(StoreError::Compacted(_))), "{past:?}");
     let present = store.list(page(third)).await.expect("list");
     assert_eq!(present.kvs[0].value, "3");
+    let known = store.compacted_revision().await;
+    assert_eq!(known.expect("compacted"), third);
     let twice = store.compact(second).await;
     assert!(matches!(twice, Err(StoreError::Compacted(_))), "{twice:?}");
     let mut watch = store.watch(&prefix, third).await.expect("watch");

@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 use meta::{LabelSelector, Status};
 use watchcache::Selector;
 
-use super::{Fixture, resource, start, unique};
+use super::{Fixture, resource, start, unique, within};
+use crate::storage::compactor::follow;
 use crate::storage::request::{ListRequest, ListResult, ReadVersion, VersionMatch};
 use crate::storage::resource::WAIT_FOR_REVISION;
 use crate::storage::store::Store;
@@ -162,6 +163,206 @@ pub async fn run_list_pages(store: &Arc<dyn Store>) {
     assert_eq!(
         list(&fixture, garbage).await.expect_err("refused").code,
         400
+    );
+}
+
+/// Checks reads of one object, at every freshness, there or not.
+pub async fn run_gets(store: &Arc<dyn Store>) {
+    let fixture = resource(store).await;
+    let before = store.current_revision().await.expect("revision");
+    let made = fixture.create("a", "x").await;
+    let newest = fixture.set("a", "x", "spec.v", "1").await;
+    let at = newest.resource_version.0;
+    // From the cache, once that has it.
+    let get = |name: &'static str, version| fixture.resource.get(Some("a"), name, version);
+    for version in [
+        ReadVersion::Unset,
+        ReadVersion::At(at),
+        ReadVersion::At(made.resource_version.0),
+        ReadVersion::At(before),
+        ReadVersion::Any,
+    ] {
+        let got = get("x", version).await.expect("get");
+        assert!(got.resource_version.0 >= made.resource_version.0);
+        if matches!(version, ReadVersion::Unset) || version == ReadVersion::At(at) {
+            assert_eq!(got.body(), newest.body());
+        }
+        let absent = get("none", version).await.expect_err("absent");
+        assert_eq!(
+            (absent.code, absent.message.as_str()),
+            (404, "things \"none\" not found")
+        );
+    }
+    let future = ReadVersion::At(at + 1_000_000);
+    let late = get("x", future).await.expect_err("not there yet");
+    assert_eq!(late.code, 504);
+    assert!(late.has_cause("ResourceVersionTooLarge"));
+    fixture.delete("a", "x").await;
+    let gone = get("x", ReadVersion::Unset).await.expect_err("gone");
+    assert_eq!(gone.code, 404);
+}
+
+/// Checks lists by scope, name, labels and fields, at every freshness.
+pub async fn run_list_selectors(store: &Arc<dyn Store>) {
+    let fixture = resource(store).await;
+    // Names and namespaces that begin like others.
+    for (ns, name) in [("a", "x"), ("a", "xy"), ("ab", "x"), ("b", "x"), ("b", "y")] {
+        fixture.create(ns, name).await;
+    }
+    fixture.set("a", "xy", "metadata.labels.app", "web").await;
+    fixture.set("b", "x", "metadata.labels.app", "web").await;
+    fixture.set("b", "x", "spec.nodeName", "n1").await;
+    let last = fixture.set("b", "y", "spec.nodeName", "n1").await;
+    let exact = last.resource_version.0;
+    let select = |ns: Option<&str>, labels: &str, fields: &str| Selector {
+        labels: LabelSelector::parse(labels).expect("labels"),
+        fields: meta::FieldSelector::parse(fields).expect("fields"),
+        ..Selector::all(ns)
+    };
+    let named = Selector {
+        name: Some("x".to_owned()),
+        ..Selector::all(Some("b"))
+    };
+    for (selector, want) in [
+        (
+            select(None, "", ""),
+            &["a/x", "a/xy", "ab/x", "b/x", "b/y"][..],
+        ),
+        (select(Some("a"), "", ""), &["a/x", "a/xy"]),
+        (select(Some("none"), "", ""), &[]),
+        (named, &["b/x"]),
+        (select(None, "", "metadata.name=x"), &["a/x", "ab/x", "b/x"]),
+        (select(Some("ab"), "", "metadata.name=x"), &["ab/x"]),
+        (select(None, "", "metadata.namespace=b"), &["b/x", "b/y"]),
+        (select(Some("a"), "", "metadata.namespace=b"), &[]),
+        (select(None, "", "metadata.name!=x"), &["a/xy", "b/y"]),
+        (
+            select(None, "", "metadata.namespace=b,metadata.name=y"),
+            &["b/y"],
+        ),
+        (select(None, "app=web", ""), &["a/xy", "b/x"]),
+        (select(None, "app=web", "spec.nodeName=n1"), &["b/x"]),
+        (select(Some("a"), "!app", ""), &["a/x"]),
+        (select(None, "", "spec.nodeName=n1"), &["b/x", "b/y"]),
+        (select(None, "", "spec.nodeName="), &["a/x", "a/xy", "ab/x"]),
+    ] {
+        for (version, version_match) in [
+            (ReadVersion::Unset, None),
+            (ReadVersion::At(exact), None),
+            (ReadVersion::At(exact), Some(VersionMatch::NotOlderThan)),
+            (ReadVersion::At(exact), Some(VersionMatch::Exact)),
+            (ReadVersion::Any, None),
+        ] {
+            let request = ListRequest {
+                selector: selector.clone(),
+                version,
+                version_match,
+                ..ListRequest::default()
+            };
+            let result = list(&fixture, request).await.expect("list");
+            assert_eq!(names(&result), want, "{selector:?} {version:?}");
+            assert!(result.resource_version >= exact);
+            assert_eq!((result.continue_token, result.remaining), (None, None));
+        }
+    }
+}
+
+/// Checks that pages of what is rare are as full as those of what is not, and
+/// that a page which happens to be full at the end has none behind it.
+pub async fn run_list_rare(store: &Arc<dyn Store>) {
+    let fixture = resource(store).await;
+    for i in 0..60 {
+        fixture.create("a", &format!("x{i:02}")).await;
+    }
+    for i in [7, 33, 59] {
+        let name = format!("x{i:02}");
+        fixture.set("a", &name, "metadata.labels.rare", "y").await;
+    }
+    let page = |labels: &str, limit, token| ListRequest {
+        selector: Selector {
+            labels: LabelSelector::parse(labels).expect("labels"),
+            ..Selector::all(Some("a"))
+        },
+        limit,
+        continue_token: token,
+        ..ListRequest::default()
+    };
+    let first = list(&fixture, page("rare", 2, None)).await.expect("list");
+    assert_eq!(names(&first), ["a/x07", "a/x33"]);
+    assert_eq!(first.remaining, None, "what is filtered is not counted");
+    let token = first.continue_token;
+    let rest = list(&fixture, page("rare", 2, token)).await.expect("list");
+    assert_eq!(names(&rest), ["a/x59"]);
+    assert_eq!(rest.continue_token, None);
+    let whole = list(&fixture, page("", 60, None)).await.expect("list");
+    assert_eq!((whole.items.len(), whole.continue_token), (60, None));
+    // The continued list is of the first page's state, whatever came since.
+    let first = list(&fixture, page("", 59, None)).await.expect("list");
+    assert_eq!(first.remaining, Some(1));
+    fixture.delete("a", "x59").await;
+    let token = first.continue_token;
+    let rest = list(&fixture, page("", 0, token)).await.expect("list");
+    assert_eq!(names(&rest), ["a/x59"]);
+    assert_eq!(rest.resource_version, first.resource_version);
+}
+
+/// Checks that what the store was made to forget is not served from memory
+/// either: not the list at that version, and not the rest of one.
+pub async fn run_list_compacted(store: &Arc<dyn Store>) {
+    let fixture = resource(store).await;
+    for name in ["x", "y", "z"] {
+        fixture.create("a", name).await;
+    }
+    let page = |token| ListRequest {
+        limit: 2,
+        continue_token: token,
+        ..ListRequest::default()
+    };
+    let exact = |version| ListRequest {
+        version: ReadVersion::At(version),
+        version_match: Some(VersionMatch::Exact),
+        ..ListRequest::default()
+    };
+    let first = list(&fixture, page(None)).await.expect("list");
+    let old = first.resource_version;
+    let last = fixture.set("a", "z", "spec.v", "1").await;
+    let last = last.resource_version.0;
+    // The cache has it all.
+    assert_eq!(
+        list(&fixture, exact(old)).await.expect("list").items.len(),
+        3
+    );
+    let told = fixture.resource.clone();
+    let token = tokio_util::sync::CancellationToken::new();
+    tokio::spawn(follow(
+        store.clone(),
+        Arc::new(move || vec![told.clone()]),
+        Duration::from_millis(20),
+        token.clone(),
+    ));
+    let _stop = token.drop_guard();
+    store.compact(last).await.expect("compact");
+    let refused = async {
+        loop {
+            match list(&fixture, exact(old)).await {
+                Err(status) => break status,
+                Ok(_) => tokio::time::sleep(Duration::from_millis(20)).await,
+            }
+        }
+    };
+    let refused = within("a refusal", refused).await;
+    assert_eq!((refused.code, refused.reason), (410, meta::Reason::Expired));
+    let refused = list(&fixture, page(first.continue_token)).await;
+    let refused = refused.expect_err("gone");
+    assert_eq!((refused.code, refused.reason), (410, meta::Reason::Expired));
+    let token = refused.metadata.continue_token;
+    let rest = list(&fixture, page(Some(token))).await.expect("list");
+    assert_eq!(names(&rest), ["a/z"]);
+    assert!(rest.resource_version >= last);
+    // What is left is served.
+    assert_eq!(
+        list(&fixture, exact(last)).await.expect("list").items.len(),
+        3
     );
 }
 

@@ -13,13 +13,13 @@ use crate::storage::request::{ReadVersion, VersionMatch, WatchRequest};
 use crate::storage::store::Store;
 use crate::storage::watch::{WatchItem, WatchStream};
 
-async fn watch(fixture: &Fixture, request: WatchRequest) -> WatchStream {
+pub(super) async fn watch(fixture: &Fixture, request: WatchRequest) -> WatchStream {
     within("a watch", fixture.resource.watch(request))
         .await
         .expect("watch")
 }
 
-fn from(version: ReadVersion) -> WatchRequest {
+pub(super) fn from(version: ReadVersion) -> WatchRequest {
     WatchRequest {
         version,
         ..WatchRequest::default()
@@ -27,7 +27,7 @@ fn from(version: ReadVersion) -> WatchRequest {
 }
 
 /// Takes the next item, written as `ADDED a/x@7`, `BOOKMARK@7`, `ERROR 410`.
-async fn next(stream: &mut WatchStream) -> String {
+pub(super) async fn next(stream: &mut WatchStream) -> String {
     match within("an item", stream.next()).await {
         None => "END".to_owned(),
         Some(WatchItem::Error(status)) => format!("ERROR {}", status.code),
@@ -59,7 +59,7 @@ async fn next(stream: &mut WatchStream) -> String {
     }
 }
 
-async fn expect<const N: usize>(stream: &mut WatchStream, want: [String; N]) {
+pub(super) async fn expect<const N: usize>(stream: &mut WatchStream, want: [String; N]) {
     for want in want {
         assert_eq!(next(stream).await, want);
     }
@@ -103,6 +103,11 @@ pub async fn run_watch_starts(store: &Arc<dyn Store>) {
         .await;
         assert!(stream.try_next().is_none());
     }
+    // What has not come yet is waited for, and what comes before is not shown.
+    let mut later = watch(&fixture, from(ReadVersion::At(gone.0 + 1))).await;
+    fixture.set("a", "x", "spec.v", "2").await;
+    let shown = fixture.set("a", "x", "spec.v", "3").await.resource_version;
+    expect(&mut later, [format!("MODIFIED a/x@{shown}")]).await;
 }
 
 /// Checks what a version does that the store has not reached: a watch that begins
@@ -287,6 +292,12 @@ pub async fn run_slow_watcher(store: &Arc<dyn Store>) {
     let fixture = resource(store).await;
     fixture.create("a", "x").await;
     let mut slow = watch(&fixture, from(ReadVersion::Any)).await;
+    let version = |item: &str| {
+        item.rsplit_once('@')
+            .and_then(|(_, v)| v.parse::<u64>().ok())
+    };
+    // Reads something, and then no more.
+    let mut versions = vec![version(&next(&mut slow).await).expect("a change")];
     let mut quick = watch(&fixture, from(ReadVersion::Any)).await;
     let reader = tokio::spawn(async move {
         let mut seen = 0;
@@ -304,11 +315,10 @@ pub async fn run_slow_watcher(store: &Arc<dyn Store>) {
             .0;
     }
     within("the quick reader", reader).await.expect("no panic");
-    let mut versions = Vec::new();
     loop {
         let item = next(&mut slow).await;
-        match item.rsplit_once('@') {
-            Some((_, version)) => versions.push(version.parse::<u64>().expect("a number")),
+        match version(&item) {
+            Some(version) => versions.push(version),
             None => {
                 assert_eq!(item, "END");
                 break;

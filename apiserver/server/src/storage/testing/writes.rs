@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use super::{resource, thing, unique};
+use super::{Fixture, resource, start, thing, unique};
 use crate::storage::request::{Preconditions, ReadVersion};
 use crate::storage::store::Store;
 
@@ -145,4 +145,160 @@ pub async fn run_counter(store: &Arc<dyn Store>) {
         .await;
     let value = got.expect("get").to_value().expect("json");
     assert_eq!(value["spec"]["n"], TASKS * EACH);
+}
+
+/// Checks that what a stale cache suggests is never the last word: a change, a
+/// refusal, "nothing to change" and "nothing is there" hold against the store.
+pub async fn run_stale_suggestions(store: &Arc<dyn Store>) {
+    let prefix = unique("stale");
+    let (here, there) = (start(store, &prefix).await, start(store, &prefix).await);
+    let none = Preconditions::default();
+    let set = |n: &'static str| {
+        move |_: &Arc<meta::Object>, mut v: Value| {
+            v["spec"][n] = json!(true);
+            Ok(Some(v))
+        }
+    };
+    for round in 0..10 {
+        let name = format!("x{round}");
+        let update = |change| {
+            let name = name.clone();
+            let (things, none) = (here.resource.clone(), none.clone());
+            async move {
+                things
+                    .guaranteed_update(Some("a"), &name, &none, change)
+                    .await
+            }
+        };
+        here.create("a", &name).await;
+        // A change is made to the newest, and loses nothing.
+        there.set("a", &name, "spec.there", "1").await;
+        let merged = update(set("here")).await.expect("update").object;
+        let merged = merged.to_value().expect("json");
+        assert_eq!(merged["spec"], json!({"there": "1", "here": true}));
+        // What is the same as the stale state is not the same as the newest.
+        there.set("a", &name, "spec.here", "no").await;
+        assert!(update(set("here")).await.expect("update").changed);
+        // A refusal counts only if the newest is refused.
+        there.set("a", &name, "spec.ok", "yes").await;
+        let checked = things_ok(&here, &name, "yes").await;
+        assert!(checked.is_ok(), "{checked:?}");
+        there.set("a", &name, "spec.ok", "no").await;
+        let checked = things_ok(&here, &name, "yes").await;
+        assert_eq!(checked.expect_err("refused").message, "not ok");
+        // What was deleted is gone, and what came again is another.
+        there.delete("a", &name).await;
+        assert_eq!(update(set("here")).await.expect_err("gone").code, 404);
+        let again = there.create("a", &name).await;
+        let of_the_first = Preconditions {
+            uid: Some("the first".to_owned()),
+            ..Preconditions::default()
+        };
+        let gone = here
+            .resource
+            .delete(Some("a"), &name, &of_the_first, |_| Ok(()));
+        assert_eq!(gone.await.expect_err("another").code, 409);
+        let gone = here.delete("a", &name).await;
+        assert_eq!(gone.meta.uid, again.meta.uid);
+        let twice = there.resource.delete(Some("a"), &name, &none, |_| Ok(()));
+        assert_eq!(twice.await.expect_err("gone").code, 404);
+    }
+}
+
+/// Deletes an object if its `spec.ok` is as wanted; changes nothing in the end.
+async fn things_ok(fixture: &Fixture, name: &str, want: &str) -> Result<(), meta::Status> {
+    let none = Preconditions::default();
+    let check = |object: &Arc<meta::Object>| {
+        let value = object.to_value().map_err(meta::Status::internal)?;
+        match value["spec"]["ok"] == want {
+            true => Ok(()),
+            false => Err(meta::Status::bad_request("not ok")),
+        }
+    };
+    fixture
+        .resource
+        .delete(Some("a"), name, &none, check)
+        .await?;
+    fixture.create("a", name).await;
+    Ok(())
+}
+
+/// Checks that many who patch one object at once all get through, each with one
+/// change, and that nobody's is lost.
+pub async fn run_hot_object(store: &Arc<dyn Store>) {
+    const WRITERS: u64 = 32;
+    const EACH: u64 = 5;
+    let fixture = resource(store).await;
+    let first = fixture.create("a", "hot").await;
+    let mut watch = fixture
+        .resource
+        .watch(super::from_version(first.resource_version.0))
+        .await
+        .expect("watch");
+    let mut tasks = tokio::task::JoinSet::new();
+    for writer in 0..WRITERS {
+        let things = fixture.resource.clone();
+        tasks.spawn(async move {
+            for n in 0..EACH {
+                let none = Preconditions::default();
+                let patch = |_: &Arc<meta::Object>, mut v: Value| {
+                    v["spec"][format!("w{writer}")] = json!(n);
+                    v["total"] = json!(v["total"].as_u64().unwrap_or(0) + 1);
+                    Ok(Some(v))
+                };
+                let patched = things.guaranteed_update(Some("a"), "hot", &none, patch);
+                assert!(patched.await.expect("a patch").changed);
+            }
+        });
+    }
+    let all = async {
+        while let Some(task) = tasks.join_next().await {
+            task.expect("no panic");
+        }
+    };
+    super::within("all patches", all).await;
+    // Everyone saw every state, one after the other.
+    for total in 1..=WRITERS * EACH {
+        let item = super::within("a change", futures::StreamExt::next(&mut watch)).await;
+        let Some(crate::storage::WatchItem::Event { object, .. }) = item else {
+            panic!("{item:?}");
+        };
+        let value = object.to_value().expect("json");
+        assert_eq!(value["total"], total);
+    }
+    let got = fixture
+        .resource
+        .get(Some("a"), "hot", ReadVersion::Unset)
+        .await;
+    let value = got.expect("get").to_value().expect("json");
+    let spec = value["spec"].as_object().expect("all of them");
+    assert_eq!(spec.len() as u64, WRITERS);
+    assert!(spec.values().all(|n| *n == EACH - 1));
+}
+
+/// Checks that an object with a time to live vanishes, from the cache and for
+/// those who watch, and that a write gives it a new one. Not for stores whose
+/// time does not pass by itself.
+pub async fn run_time_to_live(store: &Arc<dyn Store>) {
+    let fixture = resource(store).await;
+    let things = &fixture.resource;
+    let created = things.create(Some("a"), "brief", thing("a", "brief"), Some(1));
+    let created = created.await.expect("create").resource_version.0;
+    let mut watch = things
+        .watch(super::from_version(created))
+        .await
+        .expect("watch");
+    let item = super::within("the end", futures::StreamExt::next(&mut watch)).await;
+    let Some(crate::storage::WatchItem::Event {
+        event_type, object, ..
+    }) = item
+    else {
+        panic!("{item:?}");
+    };
+    assert_eq!(event_type, watchcache::EventType::Deleted);
+    assert!(object.resource_version.0 > created);
+    for version in [ReadVersion::Any, ReadVersion::Unset] {
+        let gone = things.get(Some("a"), "brief", version).await;
+        assert_eq!(gone.expect_err("gone").code, 404);
+    }
 }
