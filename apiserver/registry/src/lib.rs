@@ -33,6 +33,7 @@ pub mod rest;
 pub mod scale;
 pub mod schema;
 pub mod table;
+pub mod unstored;
 pub mod validate;
 
 pub use kind::{Column, Endpoint, Kind, KindRef, Propagation, Strategy, Subresource};

@@ -456,6 +456,30 @@ mod tests {
     }
 
     #[test]
+    fn every_definition_of_a_group_has_a_message() {
+        let mut lost = Vec::new();
+        for definition in schema().iter().filter(|d| !d.fields.is_empty()) {
+            let name = normal(definition.name.trim_start_matches("io.k8s."));
+            let (package, _) = name.rsplit_once('.').unwrap();
+            let (folder, _) = package.rsplit_once('.').unwrap();
+            let spoken = GROUPS.iter().any(|(_, p)| *p == folder);
+            if spoken && messages().id(&name).is_none() {
+                lost.push(name);
+            }
+        }
+        assert!(
+            lost.is_empty(),
+            "types without a message, to be added to build/newer.txt: {lost:?}"
+        );
+        for kind in registry::kinds::all() {
+            let version = kind.gv().to_string();
+            for name in [kind.kind, kind.list_kind] {
+                assert!(find(&version, name).is_some(), "{version} {name}");
+            }
+        }
+    }
+
+    #[test]
     fn every_pointer_is_a_scalar_field() {
         let text = include_str!("pointers.txt");
         for line in text.lines().filter(|l| !l.starts_with('#')) {
