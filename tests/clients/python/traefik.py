@@ -195,8 +195,11 @@ def check_all_of_it_was_protobuf():
         # Where a watch begins with what there is, nothing is listed.
         began = any("sendInitialEvents" in c.query for c in reads)
         assert lists == {PROTOBUF} or (not lists and began), f"{resource}: {reads}"
-    failed = proxy.calls(lambda c: c.status >= 400 and c.status != 404)
-    equal(failed, [], "refused calls")
+    # A status that is written twice in a moment may be of an ingress that has changed;
+    # whatever is refused is told in protobuf too.
+    refused = proxy.calls(lambda c: c.status >= 400)
+    other = [c for c in refused if (c.method, c.status, c.answered) != ("PUT", 409, PROTOBUF)]
+    equal(other, [], "refused calls")
 
 
 run(globals())
