@@ -52,7 +52,8 @@ pub(super) struct Field {
     pub(super) repeated: bool,
     /// How it is written.
     pub(super) wire: Wire,
-    /// Whether zero is a statement: a pointer in Go.
+    /// Whether zero is said in JSON too: a pointer in Go, or a field that Go's JSON
+    /// never leaves out.
     pub(super) keeps_zero: bool,
 }
 
@@ -306,7 +307,8 @@ impl Join {
                     path: path.to_vec(),
                     repeated,
                     wire: self.wire(code),
-                    keeps_zero: pointers.is_some_and(|p| p.contains(name)),
+                    keeps_zero: pointers.is_some_and(|p| p.contains(name))
+                        || def.is_some_and(|def| always_said(def, name)),
                 });
             } else if let Some(inner) = embedded {
                 let path = [path, &[number]].concat();
@@ -353,6 +355,13 @@ fn json_field(def: DefId, spelled: &str) -> Option<&'static str> {
         .iter()
         .find(|f| squeeze(f.name) == wanted)
         .map(|f| f.name)
+}
+
+/// Tells whether JSON has a field even when it is zero: it is required, and so has no
+/// `omitempty`.
+fn always_said(def: DefId, name: &str) -> bool {
+    let field = schema().get(def).field(name);
+    field.is_some_and(|f| f.required && f.default.is_empty())
 }
 
 /// Makes Go, JSON and prost spellings of a field's name equal.

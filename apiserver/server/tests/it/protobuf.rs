@@ -4,6 +4,8 @@
 //! code that is not the server's; that others read and write the same is shown in
 //! `src/protobuf/test/` and by real clients.
 
+use std::time::Duration;
+
 use http::{Method, Request};
 use http_body_util::Full;
 use k8s_pb::apimachinery::pkg::apis::meta::v1 as meta_v1;
@@ -13,7 +15,7 @@ use prost::Message;
 use registry::Kind;
 use serde_json::{Value, json};
 
-use crate::harness::{Answer, Api, config_map, deployment, pod, service};
+use crate::harness::{Answer, Api, PATIENCE, config_map, deployment, pod, service};
 use crate::{groups, kinds};
 
 const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
@@ -244,7 +246,20 @@ fn meant(mut object: Value) -> Value {
         }
     }
     object.as_object_mut().unwrap().remove("status");
+    without_empty(&mut object);
     object
+}
+
+/// Takes out lists that are empty: on the wire they are as if they were not there.
+fn without_empty(value: &mut Value) {
+    match value {
+        Value::Object(map) => {
+            map.retain(|_, inner| inner.as_array().is_none_or(|list| !list.is_empty()));
+            map.values_mut().for_each(without_empty);
+        }
+        Value::Array(list) => list.iter_mut().for_each(without_empty),
+        _ => {}
+    }
 }
 
 /// Creates the object from a body in protobuf, and returns the object's bytes.
@@ -282,9 +297,29 @@ async fn created(api: &Api, case: &Case) -> Vec<u8> {
         _ => refused(&again, 409, "AlreadyExists"),
     };
     assert_eq!(status.details.unwrap().name(), case.name());
+    if case.kind.kind == "CustomResourceDefinition" {
+        established(api, case).await;
+    }
     let shown = api.get_as(&case.one(), PROTOBUF).await;
     assert_eq!(shown.header("content-type"), PROTOBUF);
     case.open(&shown.bytes)
+}
+
+/// Waits until nobody has anything more to write to a definition's status.
+async fn established(api: &Api, case: &Case) {
+    let served = async {
+        loop {
+            let definition = api.get(&case.one()).await.ok();
+            let conditions = definition["status"]["conditions"].as_array();
+            let is = |c: &Value| c["type"] == "Established" && c["status"] == "True";
+            if conditions.is_some_and(|all| all.iter().any(is)) {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    let waited = tokio::time::timeout(PATIENCE, served).await;
+    waited.expect("the definition to be served");
 }
 
 async fn updated(api: &Api, case: &Case, raw: &[u8]) {
