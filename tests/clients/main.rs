@@ -1,6 +1,6 @@
 //! Clients of Kubernetes that we did not write, used as their users use them: the
-//! libraries for Python, Node and Rust, helm, and operators written with kopf and
-//! kube-rs.
+//! libraries for Python, Node and Rust, helm, operators written with kopf and kube-rs,
+//! and what is written with client-go and so speaks protobuf: traefik, kubectl.
 //!
 //! As in `tests/e2e`, a test whose tool is missing says so and passes; `tests/run`
 //! brings them all.
@@ -18,6 +18,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use harness::{Cluster, alone, need};
 
 /// How long a whole script may take; one that hangs is stopped and fails.
@@ -79,6 +81,58 @@ fn helm() {
     let mut command = Command::new("bash");
     command.arg(file("helm.sh")).env("HELM", helm);
     passes(&mut command);
+}
+
+/// Writes what nobody else may know: certificates of a host, with their keys.
+fn certificates(folder: &Path) {
+    for name in ["first", "second"] {
+        let made = rcgen::generate_simple_self_signed(vec!["web.example".to_owned()]).unwrap();
+        let files = [
+            ("crt", made.cert.pem()),
+            ("key", made.signing_key.serialize_pem()),
+        ];
+        for (end, text) in files {
+            std::fs::write(folder.join(name).with_extension(end), text).unwrap();
+        }
+    }
+}
+
+#[test]
+fn traefik_controller() {
+    let traefik = need!("traefik");
+    let folder = tempfile::tempdir().unwrap();
+    certificates(folder.path());
+    let mut command = Command::new("python3");
+    command
+        .arg(script("python/traefik.py"))
+        .env("PYTHONDONTWRITEBYTECODE", "1")
+        .env("TRAEFIK", traefik)
+        .env("CERTIFICATES", folder.path());
+    passes(&mut command);
+}
+
+/// A kubectl whose typed calls must all be in protobuf.
+fn speaks_protobuf(kubectl: &Path) {
+    let key = rcgen::KeyPair::generate().unwrap();
+    let wanted = rcgen::CertificateParams::default();
+    let request = wanted.serialize_request(&key).unwrap().pem().unwrap();
+    let mut command = Command::new("python3");
+    command
+        .arg(script("python/kubectl_protobuf.py"))
+        .env("PYTHONDONTWRITEBYTECODE", "1")
+        .env("SPEAKER", kubectl)
+        .env("REQUEST", STANDARD.encode(request));
+    passes(&mut command);
+}
+
+#[test]
+fn kubectl_speaks_protobuf() {
+    speaks_protobuf(&need!("kubectl"));
+}
+
+#[test]
+fn kubectl_1_33_speaks_protobuf() {
+    speaks_protobuf(&need!("kubectl-1.33"));
 }
 
 #[test]

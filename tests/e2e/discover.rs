@@ -5,7 +5,7 @@ use std::path::Path;
 
 use crate::harness::{Cluster, alone, until};
 
-with_each_kubectl![resources explanations who clear_failures];
+with_each_kubectl![resources explanations posted who clear_failures];
 
 fn resources(kubectl: &Path) {
     let _alone = alone();
@@ -97,6 +97,45 @@ fn explanations(kubectl: &Path) {
     assert!(
         k.fail("explain nothing")
             .contains("doesn't have a resource type")
+    );
+}
+
+/// What is only posted is known to OpenAPI: kubectl explains it, and finds what it has
+/// no field for.
+fn posted(kubectl: &Path) {
+    let _alone = alone();
+    let cluster = Cluster::up(kubectl);
+    let k = cluster.client();
+    let asked = k.run("explain subjectaccessreview.spec.resourceAttributes");
+    assert!(asked.contains("namespace\t<string>"), "{asked}");
+    let old = k.run("explain tokenreview.spec -o plaintext-openapiv2");
+    assert!(old.contains("audiences\t<[]string>"), "{old}");
+    let create = [
+        "create",
+        "--validate=strict",
+        "-f",
+        "-",
+        "-o",
+        "jsonpath={.status.allowed}",
+    ];
+    let review = |field: &str| {
+        let text = format!(
+            "apiVersion: authorization.k8s.io/v1\nkind: SubjectAccessReview\nspec:\n  {field}: u\n  \
+             groups: [system:masters]\n  resourceAttributes: {{verb: get, resource: pods}}\n"
+        );
+        k.output_with(&create, text.as_bytes())
+    };
+    let allowed = review("user");
+    assert_eq!(
+        String::from_utf8_lossy(&allowed.stdout),
+        "true",
+        "{allowed:?}"
+    );
+    let refused = review("usre");
+    let why = String::from_utf8_lossy(&refused.stderr);
+    assert!(
+        !refused.status.success() && why.contains("unknown field \"usre\""),
+        "{why}"
     );
 }
 

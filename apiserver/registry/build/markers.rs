@@ -2,13 +2,21 @@
 //!
 //! Only the lines that start with `+name=value` are read. The newer spelling
 //! `+k8s:name` is ignored: where both exist they disagree with what upstream
-//! publishes (checked for the resource.k8s.io group).
+//! publishes (checked for the resource.k8s.io group). Of the markers without a
+//! value those of unions are read. `newer.txt` adds what the crate is too old for.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-/// The markers on one field or type, in source order.
+/// The markers on one field or type, in source order; the value of one that has
+/// none is empty.
 pub type Set = Vec<(String, String)>;
+
+/// The markers without a value that are read.
+const BARE: [&str; 2] = ["union", "unionDiscriminator"];
+
+/// What the crate does not have.
+const NEWER: &str = include_str!("newer.txt");
 
 /// One message: its own markers and its fields.
 #[derive(Debug, Default)]
@@ -42,16 +50,19 @@ impl Markers {
     /// Returns the markers on a definition itself.
     pub fn of_type(&mut self, definition: &str) -> Set {
         let (file, message) = split(definition);
-        self.load(&file)
-            .get(&message)
-            .map(|m| m.own.clone())
-            .unwrap_or_default()
+        let known = self.load(&file).get(&message).map(|m| m.own.clone());
+        with_newer(known.unwrap_or_default(), definition, "-")
     }
 
     /// Returns the markers on a field. `siblings` are the definition's JSON
     /// fields: a message field that is none of them is a Go embedding, whose
     /// fields count as the definition's own.
     pub fn of_field(&mut self, definition: &str, field: &str, siblings: &[String]) -> Set {
+        let known = self.in_crate(definition, field, siblings);
+        with_newer(known, definition, field)
+    }
+
+    fn in_crate(&mut self, definition: &str, field: &str, siblings: &[String]) -> Set {
         let (file, message) = split(definition);
         let wanted = normalise(field);
         let siblings: Vec<String> = siblings.iter().map(|s| normalise(s)).collect();
@@ -93,6 +104,25 @@ impl Markers {
         }
         &self.files[file]
     }
+}
+
+/// Adds the markers of `newer.txt`, and says which of its lines the crate has made
+/// superfluous.
+fn with_newer(mut known: Set, definition: &str, field: &str) -> Set {
+    for line in NEWER.lines().filter(|line| !line.starts_with('#')) {
+        let mut words = line.split(' ');
+        if (words.next(), words.next()) != (Some(definition), Some(field)) {
+            continue;
+        }
+        for word in words {
+            let (name, value) = word.split_once('=').unwrap_or((word, ""));
+            if known.iter().any(|(n, _)| n == name) {
+                println!("cargo:warning=k8s-pb has {name} of {definition}.{field} by now");
+            }
+            known.push((name.to_owned(), value.to_owned()));
+        }
+    }
+    known
 }
 
 /// Splits `io.k8s.api.core.v1.Pod` into `api/core/v1/mod.rs` and `pod`.
@@ -166,13 +196,15 @@ fn markers(attributes: &[syn::Attribute]) -> Set {
             continue;
         };
         let line = text.value();
-        if let Some((name, value)) = line
-            .trim()
-            .strip_prefix('+')
-            .and_then(|marker| marker.split_once('='))
-            && !name.contains(':')
-        {
-            found.push((name.to_owned(), value.trim().to_owned()));
+        let Some(marker) = line.trim().strip_prefix('+') else {
+            continue;
+        };
+        match marker.split_once('=') {
+            Some((name, value)) if !name.contains(':') => {
+                found.push((name.to_owned(), value.trim().to_owned()));
+            }
+            None if BARE.contains(&marker) => found.push((marker.to_owned(), String::new())),
+            _ => {}
         }
     }
     found

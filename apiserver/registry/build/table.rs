@@ -61,10 +61,14 @@ pub fn build(
             "o".to_owned()
         };
         let id = descriptions.id(&definition.description);
-        types.push_str(&format!("D\t{name}\t{body}\t{id}\t{map_type}\n"));
         let siblings: Vec<String> = definition.fields.keys().cloned().collect();
-        for (field_name, field) in &definition.fields {
-            let set = markers.of_field(name, field_name, &siblings);
+        let sets: Vec<Set> = siblings
+            .iter()
+            .map(|field| markers.of_field(name, field, &siblings))
+            .collect();
+        let union = union(&own, &siblings, &sets);
+        types.push_str(&format!("D\t{name}\t{body}\t{id}\t{map_type}\t{union}\n"));
+        for ((field_name, field), set) in definition.fields.iter().zip(&sets) {
             let keys: Vec<&str> = set
                 .iter()
                 .filter(|(n, _)| n == "listMapKey")
@@ -74,16 +78,19 @@ pub fn build(
                 "F".to_owned(),
                 field_name.clone(),
                 code(&field.ty),
-                if field.required { "r" } else { "" }.to_owned(),
+                match field.required || has(set, "required") {
+                    true => "r".to_owned(),
+                    false => String::new(),
+                },
                 descriptions.id(&field.description).to_string(),
-                value(&set, "patchStrategy").unwrap_or_default(),
-                value(&set, "patchMergeKey").unwrap_or_default(),
-                value(&set, "listType").unwrap_or_default(),
+                value(set, "patchStrategy").unwrap_or_default(),
+                value(set, "patchMergeKey").unwrap_or_default(),
+                value(set, "listType").unwrap_or_default(),
                 keys.join(","),
-                value(&set, "mapType")
-                    .or(value(&set, "structType"))
+                value(set, "mapType")
+                    .or(value(set, "structType"))
                     .unwrap_or_default(),
-                value(&set, "default")
+                value(set, "default")
                     .filter(|d| !d.starts_with("ref("))
                     .unwrap_or_default(),
             ];
@@ -95,6 +102,22 @@ pub fn build(
         types,
         descriptions: descriptions.texts.join("\0"),
     })
+}
+
+fn has(set: &Set, name: &str) -> bool {
+    set.iter().any(|(n, _)| n == name)
+}
+
+/// Returns the field that says which of the others counts, if the type is a union
+/// of them; `-` if there is no such field.
+fn union<'a>(own: &Set, fields: &'a [String], sets: &[Set]) -> &'a str {
+    if !has(own, "union") {
+        return "";
+    }
+    let mut marked = fields.iter().zip(sets);
+    marked
+        .find(|(_, set)| has(set, "unionDiscriminator"))
+        .map_or("-", |(field, _)| field.as_str())
 }
 
 fn value(set: &Set, name: &str) -> Option<String> {

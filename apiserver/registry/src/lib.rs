@@ -35,6 +35,7 @@ pub mod scale;
 pub mod schema;
 pub mod standing;
 pub mod table;
+pub mod unstored;
 pub mod validate;
 
 pub use kind::{Column, Endpoint, Kind, KindRef, Propagation, Strategy, Subresource};

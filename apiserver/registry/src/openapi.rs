@@ -19,6 +19,7 @@ use serde_json::Value;
 use sha2::{Digest as _, Sha512};
 
 use crate::kind::KindRef;
+use crate::unstored::UNSTORED;
 
 /// The media type of the version 2 document in protobuf, as clients ask for it.
 pub const V2_PROTOBUF: &str = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf";
@@ -59,8 +60,13 @@ pub fn v3_index(documents: &[(String, String)]) -> Document {
 /// `apis/apps/v1`, each once.
 pub fn v3_paths(kinds: &[KindRef]) -> Vec<String> {
     let mut paths: Vec<String> = Vec::new();
-    for kind in kinds {
-        let path = group_path(kind.group, kind.version);
+    // What is only posted is there wherever built-in kinds are.
+    let posted = UNSTORED
+        .iter()
+        .filter(|_| kinds.iter().any(|k| !k.is_custom()));
+    let all = kinds.iter().map(|k| (k.group, k.version));
+    for (group, version) in all.chain(posted.map(|u| (u.group, u.version))) {
+        let path = group_path(group, version);
         if !paths.contains(&path) {
             paths.push(path);
         }
@@ -70,14 +76,13 @@ pub fn v3_paths(kinds: &[KindRef]) -> Vec<String> {
 
 /// Makes the version 3 document of a group version; `None` if it is not served.
 pub fn v3_document(kinds: &[KindRef], path: &str) -> Option<Document> {
-    let of_it = |k: &&KindRef| group_path(k.group, k.version) == path;
+    let is_it = |group: &str, version: &str| group_path(group, version) == path;
+    let of_it = |k: &&KindRef| is_it(k.group, k.version);
     let kinds: Vec<KindRef> = kinds.iter().filter(of_it).cloned().collect();
-    let first = kinds.first()?;
-    Some(Document::json(&v3::document(
-        first.group,
-        first.version,
-        &kinds,
-    )))
+    let posted = UNSTORED.iter().find(|u| is_it(u.group, u.version));
+    let first = kinds.first().map(|k| (k.group, k.version));
+    let (group, version) = first.or(posted.map(|u| (u.group, u.version)))?;
+    Some(Document::json(&v3::document(group, version, &kinds)))
 }
 
 /// Makes the version 2 document as JSON.

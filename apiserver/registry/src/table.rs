@@ -6,7 +6,7 @@
 //! OpenAPI needs, stay compressed until asked for.
 //!
 //! The text's lines, tab-separated:
-//! `D name type description map-type` starts a definition;
+//! `D name type description map-type union` starts a definition;
 //! `F name type r|"" description patch-strategy patch-merge-key list-type
 //! list-map-keys map-type default` is a field of the last one. A type is one
 //! of the letters in [`parse_type`], `[`type, `{`type or `@`name.
@@ -92,6 +92,9 @@ pub struct Definition {
     pub description: u32,
     /// `atomic`, `granular`, or empty.
     pub map_type: &'static str,
+    /// If at most one of its fields is meant to be set: the field that says which,
+    /// `-` if none does. Else empty.
+    pub union: &'static str,
     /// The fields, ordered by name.
     pub fields: Vec<Field>,
 }
@@ -186,6 +189,7 @@ impl Table {
                     ty: parse_type(column(line, 2), &by_name),
                     description: column(line, 3).parse().unwrap_or(0),
                     map_type: column(line, 4),
+                    union: column(line, 5),
                     fields: Vec::new(),
                 });
             } else if let Some(last) = definitions.last_mut() {

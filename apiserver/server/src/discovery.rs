@@ -14,6 +14,7 @@ use http::header::{CACHE_CONTROL, ETAG, HeaderValue, IF_NONE_MATCH, VARY};
 use http::{Response, StatusCode};
 use meta::Status;
 use registry::crd::Priority;
+use registry::unstored::{UNSTORED, Unstored};
 use registry::{Kind, KindRef};
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha512};
@@ -25,7 +26,6 @@ use crate::pipeline::Context;
 use crate::protobuf;
 use crate::resources::Custom;
 use crate::respond;
-use crate::subresources::{UNSTORED, Unstored};
 
 /// The aggregated documents, made when first asked for.
 #[derive(Debug, Default)]

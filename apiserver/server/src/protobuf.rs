@@ -8,7 +8,8 @@
 //!
 //! One thing is lost on the wire. Go writes a field that is no pointer even
 //! when it is zero, and its JSON form would leave that out; a pointer to zero
-//! looks the same and must be kept. `pointers.txt` names the fields that are
+//! looks the same and must be kept, and so must the zero of a field that is
+//! required, which Go's JSON always has. `pointers.txt` names the fields that are
 //! pointers.
 
 mod decode;

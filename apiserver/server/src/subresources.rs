@@ -1,5 +1,5 @@
 //! What hangs below an object, and what is posted without being stored. One
-//! file each; an entry here and in the kind's list makes it served.
+//! file each; an entry here and in the kind's list, or in [`UNSTORED`], makes it served.
 
 mod binding;
 mod connect;
@@ -17,6 +17,7 @@ use futures::future::BoxFuture;
 use http::{Response, StatusCode};
 use meta::{Reason, Status};
 use registry::kind::Endpoint;
+use registry::unstored::{UNSTORED, Unstored};
 use serde_json::{Value, json};
 
 use crate::api::{Api, Target};
@@ -26,87 +27,6 @@ use crate::pipeline::Context;
 use crate::request_info::{ResourceRequest, Verb};
 use crate::{respond, verbs};
 use connect::Connect;
-
-/// A resource that is only posted: the answer says something, nothing is kept.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Unstored {
-    /// The group.
-    pub(crate) group: &'static str,
-    /// The version.
-    pub(crate) version: &'static str,
-    /// The resource.
-    pub(crate) plural: &'static str,
-    /// The singular.
-    pub(crate) singular: &'static str,
-    /// The kind posted and answered.
-    pub(crate) kind: &'static str,
-    /// Whether it is posted into a namespace.
-    pub(crate) namespaced: bool,
-}
-
-const fn unstored_resource(
-    group: &'static str,
-    plural: &'static str,
-    singular: &'static str,
-    kind: &'static str,
-    namespaced: bool,
-) -> Unstored {
-    Unstored {
-        group,
-        version: "v1",
-        plural,
-        singular,
-        kind,
-        namespaced,
-    }
-}
-
-/// Every resource that is only posted.
-pub(crate) const UNSTORED: &[Unstored] = &[
-    unstored_resource("", "bindings", "binding", "Binding", true),
-    unstored_resource(
-        "authentication.k8s.io",
-        "selfsubjectreviews",
-        "selfsubjectreview",
-        "SelfSubjectReview",
-        false,
-    ),
-    unstored_resource(
-        "authentication.k8s.io",
-        "tokenreviews",
-        "tokenreview",
-        "TokenReview",
-        false,
-    ),
-    unstored_resource(
-        "authorization.k8s.io",
-        "localsubjectaccessreviews",
-        "localsubjectaccessreview",
-        "LocalSubjectAccessReview",
-        true,
-    ),
-    unstored_resource(
-        "authorization.k8s.io",
-        "selfsubjectaccessreviews",
-        "selfsubjectaccessreview",
-        "SelfSubjectAccessReview",
-        false,
-    ),
-    unstored_resource(
-        "authorization.k8s.io",
-        "selfsubjectrulesreviews",
-        "selfsubjectrulesreview",
-        "SelfSubjectRulesReview",
-        false,
-    ),
-    unstored_resource(
-        "authorization.k8s.io",
-        "subjectaccessreviews",
-        "subjectaccessreview",
-        "SubjectAccessReview",
-        false,
-    ),
-];
 
 /// Subresources that Kubernetes has and this server has not: resource,
 /// subresource. Asking for one is answered with what is missing, instead of a

@@ -76,21 +76,6 @@ pub(crate) fn metadata(builder: &mut Builder) -> TypeId {
     found
 }
 
-/// Lists that are newer than the source of the table's markers: the definition,
-/// the field, and the keys of its items, or none for a set.
-const UNMARKED: &[(&str, &str, &str)] = &[
-    (
-        ".core.v1.PodStatus",
-        "nodeAllocatableResourceClaimStatuses",
-        "resourceClaimName",
-    ),
-    (
-        ".core.v1.NodeAllocatableResourceClaimStatus",
-        "containers",
-        "",
-    ),
-];
-
 /// Fields of structs that Go keeps by value although they are optional: an
 /// object has them, empty, whatever was written.
 const ALWAYS_THERE: &[&str] = &[
@@ -158,7 +143,7 @@ fn definition(
     }
     let fields = definition.fields.iter().map(|field| {
         let typed = FieldType {
-            ty: field_type(builder, roots, definition.name, field),
+            ty: field_type(builder, roots, field),
             default: default(field),
         };
         (Cow::Borrowed(field.name), typed)
@@ -190,20 +175,11 @@ fn default(field: &Field) -> Option<Value> {
 fn field_type(
     builder: &mut Builder,
     roots: &BTreeMap<DefId, TypeId>,
-    definition_name: &str,
     field: &'static Field,
 ) -> TypeId {
-    let unmarked = UNMARKED
-        .iter()
-        .find(|(definition, name, _)| definition_name.ends_with(definition) && field.name == *name);
-    let (list_type, keys) = match unmarked {
-        Some((_, _, "")) => ("set", ""),
-        Some((_, _, keys)) => ("map", *keys),
-        None => (field.list_type, field.list_map_keys),
-    };
-    let kind = match list_type {
+    let kind = match field.list_type {
         "set" => ListKind::Set,
-        "map" => ListKind::Map(keys.split(',').map(str::to_owned).collect()),
+        "map" => ListKind::Map(field.list_map_keys.split(',').map(str::to_owned).collect()),
         _ => ListKind::Atomic,
     };
     match &field.ty {

@@ -6,6 +6,9 @@ use serde_json::{Map, Value, json};
 
 use crate::kind::{Kind, KindRef};
 use crate::table::{Definition, Descriptions, Field, Type, table};
+use crate::unstored::UNSTORED;
+
+use super::paths;
 
 /// The group, version and kind extension.
 pub(super) const GVK: &str = "x-kubernetes-group-version-kind";
@@ -14,6 +17,9 @@ pub(super) const META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.";
 
 /// The meta kinds that every group version speaks.
 const META_KINDS: [&str; 3] = ["DeleteOptions", "Status", "WatchEvent"];
+
+/// The meta kinds that say what there is.
+const DISCOVERY_KINDS: [&str; 4] = ["APIGroup", "APIGroupList", "APIResourceList", "APIVersions"];
 
 /// Which version of OpenAPI a schema is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -100,7 +106,7 @@ fn one(version: Version, definition: &Definition, texts: &Descriptions) -> Value
         let required: Vec<&str> = definition
             .fields
             .iter()
-            .filter(|f| is_required(f))
+            .filter(|f| is_required(definition, f))
             .map(|f| f.name)
             .collect();
         if !required.is_empty() {
@@ -118,6 +124,9 @@ fn one(version: Version, definition: &Definition, texts: &Descriptions) -> Value
             json!(definition.map_type),
         );
     }
+    if !definition.union.is_empty() {
+        schema.insert("x-kubernetes-unions".to_owned(), json!([union(definition)]));
+    }
     let kinds = kinds_of(definition);
     if !kinds.is_empty() {
         schema.insert(GVK.to_owned(), Value::Array(kinds));
@@ -125,10 +134,30 @@ fn one(version: Version, definition: &Definition, texts: &Descriptions) -> Value
     Value::Object(schema)
 }
 
+/// Describes a union: which field discriminates, and by which Go field each of the
+/// others is chosen.
+fn union(definition: &Definition) -> Value {
+    let mut described = Map::new();
+    if definition.field(definition.union).is_some() {
+        described.insert("discriminator".to_owned(), json!(definition.union));
+    }
+    let others = definition.fields.iter().map(|f| f.name);
+    let chosen: Map<String, Value> = others
+        .filter(|name| *name != definition.union)
+        .map(|name| (name.to_owned(), json!(paths::upper(name))))
+        .collect();
+    described.insert("fields-to-discriminateBy".to_owned(), chosen.into());
+    described.into()
+}
+
+/// The one type whose metadata upstream's documents call required.
+const METADATA_REQUIRED: &str = "io.k8s.api.core.v1.Event";
+
 /// The type data calls metadata and fields with a default required; upstream's
 /// documents do not, and clients validate against them.
-fn is_required(field: &Field) -> bool {
-    field.required && field.default.is_empty() && field.name != "metadata"
+fn is_required(definition: &Definition, field: &Field) -> bool {
+    let metadata = field.name == "metadata" && definition.name != METADATA_REQUIRED;
+    field.required && field.default.is_empty() && !metadata
 }
 
 fn kinds_of(definition: &Definition) -> Vec<Value> {
@@ -140,17 +169,24 @@ fn kinds_of(definition: &Definition) -> Vec<Value> {
     let short = definition.short_name();
     if definition.name.starts_with(META) && META_KINDS.contains(&short) {
         found.push(gvk("", "v1", short));
-        let others = crate::kinds::group_versions()
+        let posted = UNSTORED.iter().map(|u| (u.group, u.version));
+        let all: BTreeSet<_> = crate::kinds::group_versions()
             .into_iter()
-            .filter(|(g, _)| !g.is_empty());
+            .chain(posted)
+            .collect();
+        let others = all.into_iter().filter(|(g, _)| !g.is_empty());
         if short != "Status" {
             found.extend(others.map(|(g, v)| gvk(g, v, short)));
         }
     }
-    if found.is_empty() && matches!(short, "Scale" | "Binding") {
-        let group = if short == "Scale" { "autoscaling" } else { "" };
-        found.push(gvk(group, "v1", short));
+    if definition.name.starts_with(META) && DISCOVERY_KINDS.contains(&short) {
+        found.push(gvk("", "v1", short));
     }
+    let exchanged = paths::EXCHANGED.iter().find(|e| e.3 == definition.name);
+    found.extend(exchanged.map(|(g, v, k, _)| gvk(g, v, k)));
+    let posted = UNSTORED.iter().find(|u| u.definition == definition.name);
+    let posted = posted.filter(|_| exchanged.is_none());
+    found.extend(posted.map(|u| gvk(u.group, u.version, u.kind)));
     found
 }
 

@@ -1,6 +1,7 @@
 //! The operations of every kind, in a form both versions are written from.
 
-use crate::kind::{Kind, Subresource};
+use crate::kind::{Kind, KindRef, Subresource};
+use crate::unstored::{UNSTORED, Unstored};
 
 use super::definitions::{META, list_name};
 
@@ -141,6 +142,24 @@ const PORT_FORWARD: &[Parameter] = &[query(
     "integer",
     "The ports to forward, where no stream names them.",
 )];
+/// What subresources exchange that is not the object itself: group, version, kind and
+/// definition.
+pub(super) const EXCHANGED: [(&str, &str, &str, &str); 4] = [
+    ("", "v1", "Binding", "io.k8s.api.core.v1.Binding"),
+    (
+        "authentication.k8s.io",
+        "v1",
+        "TokenRequest",
+        "io.k8s.api.authentication.v1.TokenRequest",
+    ),
+    (
+        "autoscaling",
+        "v1",
+        "Scale",
+        "io.k8s.api.autoscaling.v1.Scale",
+    ),
+    ("policy", "v1", "Eviction", "io.k8s.api.policy.v1.Eviction"),
+];
 /// The kinds of options of connections.
 const CONNECTIONS: [&str; 3] = [
     "PodAttachOptions",
@@ -235,8 +254,15 @@ pub(super) struct Path {
     pub operations: Vec<Operation>,
 }
 
+/// Begins a word with a capital.
+pub(super) fn upper(word: &str) -> String {
+    let mut chars = word.chars();
+    let first = chars.next().map(|c| c.to_ascii_uppercase());
+    first.into_iter().chain(chars).collect()
+}
+
 /// Returns the paths of a kind.
-pub(super) fn of(kind: &Kind) -> Vec<Path> {
+fn of(kind: &Kind) -> Vec<Path> {
     let maker = Maker {
         kind,
         base: kind.gv().api_path(),
@@ -247,6 +273,59 @@ pub(super) fn of(kind: &Kind) -> Vec<Path> {
     }
     paths.extend(kind.subresources.iter().map(|s| maker.subresource(s)));
     paths
+}
+
+/// Returns the paths of kinds, and of all that is only posted.
+pub(super) fn all(kinds: &[KindRef]) -> impl Iterator<Item = Path> {
+    let posted = UNSTORED.iter().map(of_unstored);
+    kinds.iter().flat_map(|k| of(k)).chain(posted)
+}
+
+/// Returns the paths of kinds of a group version, and of what is only posted there.
+pub(super) fn in_group(
+    kinds: &[KindRef],
+    group: &str,
+    version: &str,
+) -> impl Iterator<Item = Path> {
+    let posted = UNSTORED
+        .iter()
+        .filter(move |u| (u.group, u.version) == (group, version));
+    let posted = posted.map(of_unstored);
+    kinds.iter().flat_map(|k| of(k)).chain(posted)
+}
+
+/// Returns the path of a resource that is only posted.
+fn of_unstored(resource: &Unstored) -> Path {
+    let (group, version) = group_words(resource.group, resource.version);
+    let scope = match resource.namespaced {
+        true => ("/namespaces/{namespace}", "Namespaced", vec![NAMESPACE]),
+        false => ("", "", Vec::new()),
+    };
+    let base = meta::GroupVersion::new(resource.group, resource.version).api_path();
+    let operation = Operation {
+        method: "post",
+        id: format!("create{group}{version}{}{}", scope.1, resource.kind),
+        description: format!("post objects of kind {}", resource.kind),
+        tag: format!("{}_{}", group.to_lowercase(), version.to_lowercase()),
+        action: "post",
+        gvk: (resource.group, resource.version, resource.kind),
+        body: Some(resource.definition.to_owned()),
+        codes: &[200, 201, 202],
+        answer: resource.definition.to_owned(),
+        parameters: WRITE.to_vec(),
+        patch_types: &[],
+    };
+    Path {
+        path: format!("{base}{}/{}", scope.0, resource.plural),
+        parameters: [scope.2, vec![PRETTY]].concat(),
+        operations: vec![operation],
+    }
+}
+
+/// `Core` and `V1`; `Coordination` of coordination.k8s.io.
+fn group_words(group: &str, version: &str) -> (String, String) {
+    let first = group.split('.').next().filter(|g| !g.is_empty());
+    (upper(first.unwrap_or("core")), upper(version))
 }
 
 struct Maker<'k> {
@@ -273,25 +352,8 @@ impl Maker<'_> {
         all
     }
 
-    /// `Core` and `V1`; `Coordination` of coordination.k8s.io.
     fn group_words(&self) -> (String, String) {
-        let group = self
-            .kind
-            .group
-            .split('.')
-            .next()
-            .filter(|g| !g.is_empty())
-            .unwrap_or("core");
-        let upper = |text: &str| {
-            let mut chars = text.chars();
-            chars
-                .next()
-                .map(|c| c.to_ascii_uppercase())
-                .into_iter()
-                .chain(chars)
-                .collect::<String>()
-        };
-        (upper(group), upper(self.kind.version))
+        group_words(self.kind.group, self.kind.version)
     }
 
     fn id(&self, verb: &str, suffix: &str) -> String {
@@ -453,20 +515,11 @@ impl Maker<'_> {
     }
 
     fn subresource(&self, sub: &Subresource) -> Path {
-        let mut chars = sub.name.chars();
-        let suffix: String = chars
-            .next()
-            .map(|c| c.to_ascii_uppercase())
-            .into_iter()
-            .chain(chars)
-            .collect();
-        let definition = match sub.kind {
-            "Scale" => "io.k8s.api.autoscaling.v1.Scale",
-            "Binding" => "io.k8s.api.core.v1.Binding",
-            "TokenRequest" => "io.k8s.api.authentication.v1.TokenRequest",
-            "Eviction" => "io.k8s.api.policy.v1.Eviction",
-            _ => self.kind.definition,
-        };
+        let suffix = upper(sub.name);
+        let exchanged = EXCHANGED
+            .iter()
+            .find(|(group, _, kind, _)| (*group, *kind) == (sub.group, sub.kind));
+        let definition = exchanged.map_or(self.kind.definition, |e| e.3);
         let adapt = |operation: Operation| Operation {
             gvk: (sub.group, sub.version, sub.kind),
             body: operation.body.map(|b| {

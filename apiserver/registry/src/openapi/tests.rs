@@ -154,6 +154,13 @@ fn operation_ids_are_upstreams_and_unique() {
         "readCoordinationV1NamespacedLease",
         "replaceCoreV1NamespaceFinalize",
         "createCoreV1NamespacedPodBinding",
+        "createCoreV1NamespacedPodEviction",
+        "createCoreV1NamespacedServiceAccountToken",
+        "createCoreV1NamespacedBinding",
+        "createAuthenticationV1SelfSubjectReview",
+        "createAuthenticationV1TokenReview",
+        "createAuthorizationV1NamespacedLocalSubjectAccessReview",
+        "createAuthorizationV1SubjectAccessReview",
     ] {
         assert!(ids.iter().any(|i| i == id), "{id}");
     }
@@ -161,6 +168,35 @@ fn operation_ids_are_upstreams_and_unique() {
     ids.sort();
     ids.dedup();
     assert_eq!(ids.len(), count);
+}
+
+#[test]
+fn groups_of_what_is_only_posted_have_documents() {
+    let document = parsed(&document_of("apis/authorization.k8s.io/v1").unwrap());
+    let path = "/apis/authorization.k8s.io/v1/namespaces/{namespace}/localsubjectaccessreviews";
+    let post = &document["paths"][path]["post"];
+    let kind = "LocalSubjectAccessReview";
+    assert_eq!(
+        post["x-kubernetes-group-version-kind"],
+        json!({"group": "authorization.k8s.io", "version": "v1", "kind": kind})
+    );
+    let schema = &document["components"]["schemas"][format!("io.k8s.api.authorization.v1.{kind}")];
+    assert_eq!(schema["x-kubernetes-group-version-kind"][0]["kind"], kind);
+    assert!(paths_of_all().contains(&"apis/authentication.k8s.io/v1".to_owned()));
+    // Where there are only custom resources nothing of it is looked for.
+    assert!(v3_paths(&[]).is_empty());
+}
+
+#[test]
+fn unions_say_what_chooses() {
+    let document = parsed(&document_of("apis/flowcontrol.apiserver.k8s.io/v1").unwrap());
+    let schemas = &document["components"]["schemas"];
+    let unions = &schemas["io.k8s.api.flowcontrol.v1.LimitResponse"]["x-kubernetes-unions"];
+    let fields = json!({"queuing": "Queuing"});
+    assert_eq!(
+        *unions,
+        json!([{"discriminator": "type", "fields-to-discriminateBy": fields}])
+    );
 }
 
 #[test]

@@ -22,7 +22,7 @@ pub(super) fn document(kinds: &[KindRef]) -> Value {
     .map(|name| format!("{META}{name}"))
     .to_vec();
     let mut paths = Map::new();
-    for path in kinds.iter().flat_map(|k| paths::of(k)) {
+    for path in paths::all(kinds) {
         let mut item = Map::new();
         for operation in &path.operations {
             roots.extend(Some(operation.answer.clone()).filter(|a| !a.is_empty()));

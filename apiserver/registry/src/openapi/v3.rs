@@ -30,7 +30,7 @@ pub(super) fn document(group: &str, version: &str, kinds: &[KindRef]) -> Value {
     let mut paths = Map::new();
     let base = super::group_path(group, version);
     paths.insert(format!("/{base}/"), resources(group, version));
-    for path in kinds.iter().flat_map(|k| paths::of(k)) {
+    for path in paths::in_group(kinds, group, version) {
         let mut item = Map::new();
         for operation in &path.operations {
             roots.extend(Some(operation.answer.clone()).filter(|a| !a.is_empty()));

@@ -52,7 +52,8 @@ pub(super) struct Field {
     pub(super) repeated: bool,
     /// How it is written.
     pub(super) wire: Wire,
-    /// Whether zero is a statement: a pointer in Go.
+    /// Whether zero is said in JSON too: a pointer in Go, or a field that Go's JSON
+    /// never leaves out.
     pub(super) keeps_zero: bool,
 }
 
@@ -306,7 +307,8 @@ impl Join {
                     path: path.to_vec(),
                     repeated,
                     wire: self.wire(code),
-                    keeps_zero: pointers.is_some_and(|p| p.contains(name)),
+                    keeps_zero: pointers.is_some_and(|p| p.contains(name))
+                        || def.is_some_and(|def| always_said(def, name)),
                 });
             } else if let Some(inner) = embedded {
                 let path = [path, &[number]].concat();
@@ -353,6 +355,13 @@ fn json_field(def: DefId, spelled: &str) -> Option<&'static str> {
         .iter()
         .find(|f| squeeze(f.name) == wanted)
         .map(|f| f.name)
+}
+
+/// Tells whether JSON has a field even when it is zero: it is required, and so has no
+/// `omitempty`.
+fn always_said(def: DefId, name: &str) -> bool {
+    let field = schema().get(def).field(name);
+    field.is_some_and(|f| f.required && f.default.is_empty())
 }
 
 /// Makes Go, JSON and prost spellings of a field's name equal.
@@ -453,6 +462,30 @@ mod tests {
             lost.is_empty(),
             "fields without a number, to be added to build/newer.txt: {lost:?}"
         );
+    }
+
+    #[test]
+    fn every_definition_of_a_group_has_a_message() {
+        let mut lost = Vec::new();
+        for definition in schema().iter().filter(|d| !d.fields.is_empty()) {
+            let name = normal(definition.name.trim_start_matches("io.k8s."));
+            let (package, _) = name.rsplit_once('.').unwrap();
+            let (folder, _) = package.rsplit_once('.').unwrap();
+            let spoken = GROUPS.iter().any(|(_, p)| *p == folder);
+            if spoken && messages().id(&name).is_none() {
+                lost.push(name);
+            }
+        }
+        assert!(
+            lost.is_empty(),
+            "types without a message, to be added to build/newer.txt: {lost:?}"
+        );
+        for kind in registry::kinds::all() {
+            let version = kind.gv().to_string();
+            for name in [kind.kind, kind.list_kind] {
+                assert!(find(&version, name).is_some(), "{version} {name}");
+            }
+        }
     }
 
     #[test]

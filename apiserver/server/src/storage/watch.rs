@@ -135,7 +135,7 @@ impl ResourceStore {
             _ => Ok(()),
         };
         if let Err(status) = fresh {
-            return Ok(WatchStream::refused(status));
+            return Ok(WatchStream::refused(Some(status)));
         }
         let start = match (request.version, request.send_initial_events) {
             (_, Some(true)) => Start::State,

@@ -21,7 +21,7 @@ fn request() -> String {
 
 /// Group, resource, whether it is in a namespace, and an object.
 #[allow(clippy::too_many_lines, reason = "a table of cases")]
-fn one_of_each() -> Vec<(&'static str, &'static str, bool, Value)> {
+pub(crate) fn one_of_each() -> Vec<(&'static str, &'static str, bool, Value)> {
     let rules = json!([{"operations": ["CREATE"], "apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"]}]);
     let hooks = json!([{"name": "a.b.c", "clientConfig": {"url": "https://h/"}, "sideEffects": "None",
         "admissionReviewVersions": ["v1"], "rules": rules}]);

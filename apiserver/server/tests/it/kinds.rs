@@ -12,9 +12,9 @@ const NAMESPACE: &str = "namespaces/default/";
 
 /// A kind to walk through: its path but for the name, an object of it, and, if
 /// it has one, a status that may be patched in.
-struct Case {
-    path: String,
-    object: Value,
+pub(crate) struct Case {
+    pub(crate) path: String,
+    pub(crate) object: Value,
     status: Value,
 }
 
@@ -37,7 +37,7 @@ fn template(policy: &str) -> Value {
 }
 
 #[allow(clippy::too_many_lines, reason = "a table of cases")]
-fn cases() -> Vec<Case> {
+pub(crate) fn cases() -> Vec<Case> {
     let selector = json!({"matchLabels": {"app": "x"}});
     let always = template("Always");
     let job = json!({"template": template("Never")});

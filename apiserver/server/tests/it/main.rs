@@ -16,6 +16,7 @@ mod logs;
 mod managers;
 mod objects;
 mod options;
+mod protobuf;
 mod reads;
 mod refusals;
 mod reviews;
