@@ -62,11 +62,19 @@ fn every_target_is_run_here() {
     assert_eq!(
         names,
         [
+            "applied",
             "bbolt_file",
+            "body_json",
+            "body_protobuf",
+            "body_yaml",
             "edge",
             "json",
+            "patches",
+            "paths",
             "request",
+            "requests",
             "rows",
+            "selectors",
             "wal",
             "wal_records"
         ]
@@ -106,4 +114,44 @@ fn bodies_of_the_gateway() {
 #[test]
 fn connections_that_say_anything() {
     holds("edge");
+}
+
+#[test]
+fn kubernetes_bodies_in_json() {
+    holds("body_json");
+}
+
+#[test]
+fn kubernetes_bodies_in_yaml() {
+    holds("body_yaml");
+}
+
+#[test]
+fn kubernetes_bodies_in_protobuf() {
+    holds("body_protobuf");
+}
+
+#[test]
+fn selectors_of_labels_and_fields() {
+    holds("selectors");
+}
+
+#[test]
+fn paths_and_queries() {
+    holds("paths");
+}
+
+#[test]
+fn patches_in_three_languages() {
+    holds("patches");
+}
+
+#[test]
+fn configurations_of_several_managers() {
+    holds("applied");
+}
+
+#[test]
+fn requests_to_a_whole_server() {
+    holds("requests");
 }

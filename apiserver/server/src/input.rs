@@ -31,12 +31,7 @@ pub(crate) async fn read_object(
         media => media,
     };
     let bytes = read_bytes(body).await?;
-    let decoded = decode(&bytes, media, kind.kind)?;
-    let mut object = decoded.value;
-    check_type(kind, &mut object)?;
-    let unknown = kind.conform(&mut object)?;
-    let mut complaints = complaints(&unknown);
-    complaints.extend(decoded.duplicates.iter().map(|path| twice(path, media)));
+    let Taken { object, complaints } = take(&bytes, media, kind)?;
     match validation {
         FieldValidation::Ignore => {}
         FieldValidation::Warn => cx.warnings.extend(complaints),
@@ -51,6 +46,25 @@ pub(crate) async fn read_object(
         }
     }
     Ok(object)
+}
+
+/// An object that was read, and what its text has too much.
+pub(crate) struct Taken {
+    /// The object, of its kind's types and without what the kind does not know.
+    pub(crate) object: Value,
+    /// The unknown fields, and those that stand twice, in upstream's words.
+    pub(crate) complaints: Vec<String>,
+}
+
+/// Takes an object of a kind from the bytes of a body.
+pub(crate) fn take(bytes: &[u8], media: BodyMedia, kind: &Kind) -> Result<Taken, Status> {
+    let decoded = decode(bytes, media, kind.kind)?;
+    let mut object = decoded.value;
+    check_type(kind, &mut object)?;
+    let unknown = kind.conform(&mut object)?;
+    let mut complaints = complaints(&unknown);
+    complaints.extend(decoded.duplicates.iter().map(|path| twice(path, media)));
+    Ok(Taken { object, complaints })
 }
 
 /// Refuses a body in protobuf: only built-in kinds have field numbers.

@@ -408,7 +408,7 @@ pub type LocalService =
 pub struct Running {
     /// Where it listens.
     pub addr: SocketAddr,
-    api: Arc<Api>,
+    pub(crate) api: Arc<Api>,
     pki: Arc<Pki>,
     serving: JoinHandle<()>,
     serving_token: CancellationToken,

@@ -30,6 +30,7 @@ mod watch;
 mod write;
 
 pub use compactor::Compactor;
+pub(crate) use continuation::check as check_token;
 pub use metrics::CacheMetrics;
 pub use request::{
     ListRequest, ListResult, Preconditions, ReadVersion, UpdateOutcome, VersionMatch, WatchRequest,

@@ -3,7 +3,6 @@
 
 use std::sync::Arc;
 
-use bytes::Bytes;
 use http::{HeaderMap, Response};
 use meta::patch::{self, strategic};
 use meta::{FieldError, GroupVersionKind, Status};
@@ -41,12 +40,10 @@ pub(super) async fn patch(
     let manager = Manager::of(cx, &options);
     let complaints = std::sync::Mutex::new(Vec::new());
     let apply = |old: &Value| {
-        let mut new = patch.apply(kind, old)?;
-        let found = conform(kind, &mut new, options.field_validation)?;
+        let (new, found) = patch.change(kind, old, options.field_validation)?;
         *complaints
             .lock()
             .unwrap_or_else(std::sync::PoisonError::into_inner) = found;
-        kind.strategy().default(&mut new);
         Ok(new)
     };
     let change = Change {
@@ -129,17 +126,18 @@ pub(crate) enum Patch {
 
 /// Reads a patch that is no apply.
 pub(crate) async fn read_patch(language: Language, body: BoxBody) -> Result<Patch, Status> {
+    let bytes = input::read_bytes(body).await?;
+    parse(language, &bytes)
+}
+
+/// Reads the bytes of a patch that is no apply.
+pub(crate) fn parse(language: Language, bytes: &[u8]) -> Result<Patch, Status> {
     let make: fn(Value) -> Patch = match language {
         Language::Json => Patch::Json,
         Language::Merge => Patch::Merge,
         Language::Strategic => Patch::Strategic,
         Language::Apply => return Err(Status::internal("an apply is no patch of a value")),
     };
-    let bytes = input::read_bytes(body).await?;
-    parse(&bytes, make)
-}
-
-fn parse(bytes: &Bytes, make: fn(Value) -> Patch) -> Result<Patch, Status> {
     let bad = |e: &dyn std::fmt::Display| Status::bad_request(format!("error decoding patch: {e}"));
     let value: Value = serde_json::from_slice(bytes).map_err(|e| bad(&e))?;
     let patch = make(value);
@@ -153,6 +151,20 @@ fn parse(bytes: &Bytes, make: fn(Value) -> Patch) -> Result<Patch, Status> {
 }
 
 impl Patch {
+    /// Makes the new state of an object: patched, of its kind's types, with its
+    /// defaults; and what the client should be told about unknown fields.
+    pub(crate) fn change(
+        &self,
+        kind: &Kind,
+        old: &Value,
+        validation: FieldValidation,
+    ) -> Result<(Value, Vec<String>), Status> {
+        let mut new = self.apply(kind, old)?;
+        let complaints = conform(kind, &mut new, validation)?;
+        kind.strategy().default(&mut new);
+        Ok((new, complaints))
+    }
+
     /// Applies the patch to an object of a kind.
     pub(crate) fn apply(&self, kind: &Kind, object: &Value) -> Result<Value, Status> {
         match (self, kind.def()) {
