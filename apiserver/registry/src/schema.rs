@@ -197,6 +197,10 @@ impl<'v> Walk<'v> {
                 }
                 Ok(())
             }
+            (Type::Byte, Value::String(text)) => {
+                *text = base64(text).ok_or_else(|| self.error_text("[]byte"))?;
+                Ok(())
+            }
             (Type::DateTime | Type::MicroTime, Value::String(text)) => {
                 // Stored in UTC and with a fixed number of digits: clients written
                 // in Go cannot read a MicroTime with any other.
@@ -219,7 +223,7 @@ impl<'v> Walk<'v> {
 fn mismatch(ty: &Type, value: &Value) -> Option<&'static str> {
     let (fits, expected) = match ty {
         Type::String => (value.is_string(), "string"),
-        Type::Byte => (value.as_str().is_some_and(is_base64), "[]byte"),
+        Type::Byte => (false, "[]byte"),
         Type::DateTime | Type::MicroTime => (false, "time.Time"),
         Type::Int32 => (is_int32(value), "int32"),
         Type::Int64 => (value.is_i64(), "int64"),
@@ -234,15 +238,22 @@ fn mismatch(ty: &Type, value: &Value) -> Option<&'static str> {
     (!fits).then_some(expected)
 }
 
-fn is_base64(text: &str) -> bool {
+/// Returns bytes in the one form in which they are stored. Go, which reads them
+/// before it writes them, skips line breaks and does not look at bits that are too
+/// many.
+fn base64(text: &str) -> Option<String> {
     use base64::Engine as _;
-    use base64::engine::general_purpose::STANDARD;
-    if text.contains(['\n', '\r']) {
-        // Go's decoder skips line breaks.
-        let joined: String = text.chars().filter(|c| !matches!(c, '\n' | '\r')).collect();
-        return STANDARD.decode(joined).is_ok();
-    }
-    STANDARD.decode(text).is_ok()
+    use base64::alphabet;
+    use base64::engine::general_purpose::{GeneralPurpose, GeneralPurposeConfig, STANDARD};
+    const AS_GO: GeneralPurpose = GeneralPurpose::new(
+        &alphabet::STANDARD,
+        GeneralPurposeConfig::new().with_decode_allow_trailing_bits(true),
+    );
+    let bytes = match text.contains(['\n', '\r']) {
+        true => AS_GO.decode(text.replace(['\n', '\r'], "")),
+        false => AS_GO.decode(text),
+    };
+    bytes.ok().map(|bytes| STANDARD.encode(bytes))
 }
 
 fn is_int32(value: &Value) -> bool {
@@ -367,6 +378,11 @@ mod tests {
         let secret = table().id("io.k8s.api.core.v1.Secret").unwrap();
         assert!(conform(secret, &mut json!({"data": {"a": "YQ=="}})).is_ok());
         assert!(conform(secret, &mut json!({"data": {"a": "%"}})).is_err());
+        for wrapped in ["YQ\r\n==", "YR=="] {
+            let mut object = json!({"data": {"a": wrapped}});
+            conform(secret, &mut object).unwrap();
+            assert_eq!(object["data"]["a"], "YQ==", "{wrapped:?}");
+        }
         let time = |t: &str| conform(pod(), &mut json!({"metadata": {"creationTimestamp": t}}));
         assert!(time("2026-01-01T00:00:00Z").is_ok());
         for bad in [

@@ -15,7 +15,10 @@ pub fn body_json(input: &[u8]) {
     let mut draw = Draw::new(input);
     let (kind, bytes) = match draw.byte() % 8 {
         0 => (some_kind(&mut draw), draw.rest().to_vec()),
-        1 => deep(&mut draw, &["[", "{\"a\":", "{\"spec\":[", "\"", "-"]),
+        1 => deep(
+            &mut draw,
+            &[("[", "]"), ("{\"a\":", "}"), ("{\"spec\":[", "]}"), ("-", "")],
+        ),
         how => {
             let (kind, object) = changed(&mut draw);
             let mut text = object.to_string().into_bytes();
@@ -36,7 +39,17 @@ pub fn body_yaml(input: &[u8]) {
     let mut draw = Draw::new(input);
     let (kind, bytes) = match draw.byte() % 8 {
         0 => (some_kind(&mut draw), draw.rest().to_vec()),
-        1 => deep(&mut draw, &["[", "{a: ", "- ", "? ", "a:\n ", "!!map {"]),
+        1 => deep(
+            &mut draw,
+            &[
+                ("[", "]"),
+                ("{a: ", "}"),
+                ("- ", ""),
+                ("? ", ""),
+                ("a:\n ", ""),
+                ("!!map {", "}"),
+            ],
+        ),
         2 => (some_kind(&mut draw), bomb(&mut draw)),
         3 => (some_kind(&mut draw), pieces(&mut draw)),
         how => {
@@ -69,8 +82,13 @@ pub fn body_protobuf(input: &[u8]) {
                 return;
             }
             meta::value::set_type_meta(&mut object, &kind.gvk());
-            let written = fuzzing::write(Media::Protobuf, &object);
-            let mut bytes = written.expect("an object has a message").to_vec();
+            let mut bytes = match fuzzing::write(Media::Protobuf, &object) {
+                Ok(bytes) => bytes.to_vec(),
+                Err(status) => {
+                    assert_eq!(status.code, 406, "{}", status.message);
+                    return;
+                }
+            };
             for _ in 3..how {
                 draw.damage(&mut bytes);
             }
@@ -120,14 +138,22 @@ fn taken(kind: &'static Kind, media: Media, bytes: &[u8]) {
     }
 }
 
-/// Nests deeper than anything means.
-fn deep(draw: &mut Draw<'_>, opens: &[&str]) -> (&'static Kind, Vec<u8>) {
-    let open = opens[draw.below(opens.len())];
-    let mut text = format!("{}{}", ["", "a: "][draw.below(2)], open.repeat(draw.below(20_000)));
-    text.push_str(["", "]", "}", "1", "\"\"", "null"][draw.below(6)]);
+/// Nests as deep as is allowed, or deeper than anything means.
+fn deep(draw: &mut Draw<'_>, pairs: &[(&str, &str)]) -> (&'static Kind, Vec<u8>) {
+    let (open, close) = pairs[draw.below(pairs.len())];
+    let levels = match draw.byte() % 2 {
+        0 => 20 + draw.below(130),
+        _ => draw.below(20_000),
+    };
+    let place = ["", "a: ", "{\"apiVersion\":\"v1\",\"kind\":\"ConfigMap\",\"x\":"][draw.below(3)];
+    let within = ["1", "", "null", "\"\""][draw.below(4)];
+    let closes = close.repeat(levels);
+    let end = if place.starts_with('{') { "}" } else { "" };
+    let text = format!("{place}{}{within}{closes}{end}", open.repeat(levels));
     let mut text = text.into_bytes();
     text.extend(draw.rest());
-    (kinds::all()[0], text)
+    let kind = kinds::find_kind("v1", "ConfigMap").expect("it is built in");
+    (kind, text)
 }
 
 /// Says one member of an object once more.

@@ -47,6 +47,15 @@ pub(crate) static KIND: Kind = Kind {
 
 struct EndpointSlice;
 
+/// Drops what the first version of the kind had, and this one only shows where an
+/// older slice has it still.
+fn drop_topology(object: &mut Value) {
+    let Value::Object(map) = object else { return };
+    for endpoint in each(map, "endpoints") {
+        endpoint.remove("deprecatedTopology");
+    }
+}
+
 impl Strategy for EndpointSlice {
     fn default(&self, object: &mut Value) {
         let Value::Object(map) = object else { return };
@@ -57,9 +66,12 @@ impl Strategy for EndpointSlice {
     }
 
     fn prepare_for_create(&self, object: &mut Value) {
-        let Value::Object(map) = object else { return };
-        for endpoint in each(map, "endpoints") {
-            endpoint.remove("deprecatedTopology");
+        drop_topology(object);
+    }
+
+    fn prepare_for_update(&self, _endpoint: Endpoint, new: &mut Value, old: &Value) {
+        if !same(new.get("endpoints"), old.get("endpoints")) {
+            drop_topology(new);
         }
     }
 
