@@ -20,4 +20,5 @@ pub use bodies::{body_json, body_protobuf, body_yaml};
 pub use patches::patches;
 pub use paths::paths;
 pub use requests::requests;
+pub use seeds::bodies;
 pub use selectors::selectors;

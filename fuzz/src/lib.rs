@@ -18,7 +18,7 @@ pub use bbolt_file::bbolt_file;
 pub use edge::edge;
 pub use json::json;
 pub use kube::{
-    applied, body_json, body_protobuf, body_yaml, patches, paths, requests, selectors,
+    applied, bodies, body_json, body_protobuf, body_yaml, patches, paths, requests, selectors,
 };
 pub use request::request;
 pub use rows::rows;

@@ -4,6 +4,7 @@
 use std::path::Path;
 use std::sync::LazyLock;
 
+use apiserver::fuzzing::{Media, write};
 use registry::{Kind, kinds};
 use serde_json::{Value, json};
 
@@ -54,4 +55,30 @@ pub(super) fn any(draw: &mut Draw<'_>) -> (&'static Kind, Value) {
 /// Draws an object of a kind that the tests have.
 pub(super) fn written(draw: &mut Draw<'_>) -> (&'static Kind, Value) {
     WRITTEN[draw.below(WRITTEN.len())].clone()
+}
+
+/// Returns the tests' objects as inputs of the targets that take bodies as they are:
+/// the target, a name and the input.
+pub fn bodies() -> Vec<(&'static str, String, Vec<u8>)> {
+    let targets = [
+        ("body_json", Media::Json),
+        ("body_yaml", Media::Yaml),
+        ("body_protobuf", Media::Protobuf),
+    ];
+    let mut found = Vec::new();
+    for (at, (kind, object)) in WRITTEN.iter().enumerate() {
+        let place = kinds::all().iter().position(|other| other.gvk() == kind.gvk());
+        let place = place.and_then(|place| u32::try_from(place).ok());
+        for (target, media) in targets {
+            // Not every one has a message: some are wrong on purpose.
+            let (Some(place), Ok(bytes)) = (place, write(media, object)) else {
+                continue;
+            };
+            let mut input = vec![0];
+            input.extend(place.to_le_bytes());
+            input.extend(bytes);
+            found.push((target, format!("object-{at}"), input));
+        }
+    }
+    found
 }

@@ -243,3 +243,26 @@ fn hints(
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn topology_is_dropped_from_what_is_written_anew() {
+        let slice = |address: &str| {
+            json!({"endpoints": [{"addresses": [address], "deprecatedTopology": {"a": "b"}}]})
+        };
+        let strategy = KIND.strategy();
+        let mut made = slice("10.0.0.1");
+        strategy.prepare_for_create(&mut made);
+        assert_eq!(made, json!({"endpoints": [{"addresses": ["10.0.0.1"]}]}));
+        let (mut same, mut other) = (slice("10.0.0.1"), slice("10.0.0.2"));
+        strategy.prepare_for_update(Endpoint::Main, &mut same, &slice("10.0.0.1"));
+        assert_eq!(same, slice("10.0.0.1"));
+        strategy.prepare_for_update(Endpoint::Main, &mut other, &slice("10.0.0.1"));
+        assert_eq!(other, json!({"endpoints": [{"addresses": ["10.0.0.2"]}]}));
+    }
+}
