@@ -69,7 +69,9 @@ fn holds(name: &str) {
             run(object, &input);
         }
     }
-    let more = std::env::var(MORE).ok().and_then(|inputs| inputs.parse().ok());
+    let more = std::env::var(MORE)
+        .ok()
+        .and_then(|inputs| inputs.parse().ok());
     let inputs = match name {
         "applied" | "requests" => INPUTS_OF_MANY,
         _ => INPUTS,

@@ -55,19 +55,54 @@ fn bodies() -> Vec<(Method, &'static str, String, u16)> {
     vec![
         (post.clone(), "application/json", nested.clone(), 400),
         (post.clone(), "application/json", chain.clone(), 400),
-        (post.clone(), "application/json", nested[..9_000].to_owned(), 400),
+        (
+            post.clone(),
+            "application/json",
+            nested[..9_000].to_owned(),
+            400,
+        ),
         (post.clone(), "application/json", large.clone(), 413),
         (post.clone(), "application/yaml", bomb(), 400),
         (post.clone(), "application/yaml", "- ".repeat(10_000), 400),
         (post.clone(), "application/yaml", "{a: ".repeat(10_000), 400),
-        (post, "application/vnd.kubernetes.protobuf", format!("k8s\0{}", "\u{12}".repeat(10_000)), 400),
+        (
+            post,
+            "application/vnd.kubernetes.protobuf",
+            format!("k8s\0{}", "\u{12}".repeat(10_000)),
+            400,
+        ),
         (patch.clone(), "application/apply-patch+yaml", bomb(), 400),
-        (patch.clone(), "application/apply-patch+yaml", "- ".repeat(10_000), 400),
-        (patch.clone(), "application/apply-patch+yaml", large.clone(), 413),
-        (patch.clone(), "application/merge-patch+json", nested.clone(), 400),
-        (patch.clone(), "application/strategic-merge-patch+json", chain, 400),
+        (
+            patch.clone(),
+            "application/apply-patch+yaml",
+            "- ".repeat(10_000),
+            400,
+        ),
+        (
+            patch.clone(),
+            "application/apply-patch+yaml",
+            large.clone(),
+            413,
+        ),
+        (
+            patch.clone(),
+            "application/merge-patch+json",
+            nested.clone(),
+            400,
+        ),
+        (
+            patch.clone(),
+            "application/strategic-merge-patch+json",
+            chain,
+            400,
+        ),
         (patch.clone(), "application/json-patch+json", copies, 422),
-        (patch.clone(), "application/json-patch+json", "[".repeat(10_000), 400),
+        (
+            patch.clone(),
+            "application/json-patch+json",
+            "[".repeat(10_000),
+            400,
+        ),
         (patch, "application/json-patch+json", large, 413),
     ]
 }
@@ -91,7 +126,12 @@ async fn hostile_bodies_cost_nothing() {
             let answer = api.call(method.clone(), path, media, body.clone()).await;
             let took = started.elapsed();
             let shown: String = body.chars().take(60).collect();
-            assert_eq!(answer.code.as_u16(), *code, "{media} {shown}: {}", answer.text());
+            assert_eq!(
+                answer.code.as_u16(),
+                *code,
+                "{media} {shown}: {}",
+                answer.text()
+            );
             assert_eq!(answer.json()["code"], *code);
             assert!(took < EACH_MAX, "{media} {shown}: {took:?}");
         }

@@ -103,7 +103,10 @@ fn apply(
     let again = fuzzing::apply(kind, Some(&new), bytes, writer, force);
     let again = again.unwrap_or_else(|e| panic!("it was applied before: {}", e.message));
     let again = finished(kind, again, Some(&new)).expect("it was right before");
-    assert!(same_but_times(&new, &again), "applied twice:\n{new}\n{again}");
+    assert!(
+        same_but_times(&new, &again),
+        "applied twice:\n{new}\n{again}"
+    );
     Some(new)
 }
 

@@ -17,7 +17,12 @@ pub fn body_json(input: &[u8]) {
         0 => (some_kind(&mut draw), draw.rest().to_vec()),
         1 => deep(
             &mut draw,
-            &[("[", "]"), ("{\"a\":", "}"), ("{\"spec\":[", "]}"), ("-", "")],
+            &[
+                ("[", "]"),
+                ("{\"a\":", "}"),
+                ("{\"spec\":[", "]}"),
+                ("-", ""),
+            ],
         ),
         how => {
             let (kind, object) = changed(&mut draw);
@@ -145,7 +150,11 @@ fn deep(draw: &mut Draw<'_>, pairs: &[(&str, &str)]) -> (&'static Kind, Vec<u8>)
         0 => 20 + draw.below(130),
         _ => draw.below(20_000),
     };
-    let place = ["", "a: ", "{\"apiVersion\":\"v1\",\"kind\":\"ConfigMap\",\"x\":"][draw.below(3)];
+    let place = [
+        "",
+        "a: ",
+        "{\"apiVersion\":\"v1\",\"kind\":\"ConfigMap\",\"x\":",
+    ][draw.below(3)];
     let within = ["1", "", "null", "\"\""][draw.below(4)];
     let closes = close.repeat(levels);
     let end = if place.starts_with('{') { "}" } else { "" };

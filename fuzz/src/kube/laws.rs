@@ -35,7 +35,11 @@ pub(super) fn both_ways(kind: &'static Kind, object: &Value) {
         return;
     };
     assert_eq!(full(&once, true), full(object, true), "protobuf");
-    assert_eq!(protobuf(kind, &once).as_ref(), Some(&once), "protobuf again");
+    assert_eq!(
+        protobuf(kind, &once).as_ref(),
+        Some(&once),
+        "protobuf again"
+    );
 }
 
 /// Writes an object in protobuf and reads that; `None` for a kind without messages.
@@ -141,7 +145,10 @@ fn of_stored(kind: &'static Kind, made: &Value) {
         let tree = fuzzing::write(Media::Protobuf, &shown).expect("it has a message");
         let read = |bytes: &Bytes| fuzzing::take(kind, Media::Protobuf, bytes);
         let (of_bytes, of_tree) = (read(&bytes), read(&tree));
-        assert_eq!(of_bytes.expect("it is read").0, of_tree.expect("it is read").0);
+        assert_eq!(
+            of_bytes.expect("it is read").0,
+            of_tree.expect("it is read").0
+        );
     }
     kind.from_storage(&mut shown);
     assert_eq!(meta::value::str_at(&shown, "metadata.resourceVersion"), "7");

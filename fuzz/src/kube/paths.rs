@@ -23,9 +23,30 @@ const METHODS: [Method; 8] = [
 
 /// Segments of paths.
 const SEGMENTS: [&str; 24] = [
-    "api", "apis", "v1", "apps", "namespaces", "default", "pods", "a", "status", "finalize",
-    "watch", "scale", "log", "proxy", "nodes", "example.com", "..", ".", "%2e%2e", "%2F", "a%20b",
-    "%zz", "é", "",
+    "api",
+    "apis",
+    "v1",
+    "apps",
+    "namespaces",
+    "default",
+    "pods",
+    "a",
+    "status",
+    "finalize",
+    "watch",
+    "scale",
+    "log",
+    "proxy",
+    "nodes",
+    "example.com",
+    "..",
+    ".",
+    "%2e%2e",
+    "%2F",
+    "a%20b",
+    "%zz",
+    "é",
+    "",
 ];
 
 /// Parameters that something reads.
@@ -119,7 +140,10 @@ pub fn paths(input: &[u8]) {
         HeaderValue::from_bytes(text.as_bytes()).expect("text is a header's")
     };
     let (accept, content_type) = (header(&mut draw), header(&mut draw));
-    for refusal in fuzzing::negotiate(&accept, &content_type).into_iter().flatten() {
+    for refusal in fuzzing::negotiate(&accept, &content_type)
+        .into_iter()
+        .flatten()
+    {
         assert!(matches!(refusal.code, 406 | 415), "{}", refusal.message);
     }
 }
@@ -187,7 +211,10 @@ fn query(draw: &mut Draw<'_>) -> (Pairs, String) {
 /// Checks that parameters are read as they were written, and what reads them.
 fn told(pairs: &Pairs, text: &str) {
     for (name, _) in pairs {
-        let first = pairs.iter().find(|(n, _)| n == name).map(|(_, value)| value);
+        let first = pairs
+            .iter()
+            .find(|(n, _)| n == name)
+            .map(|(_, value)| value);
         let read = fuzzing::parameter(text, name).expect("it was written well");
         assert_eq!(read.as_ref(), first, "{name} of {text}");
     }
@@ -235,10 +262,17 @@ fn same_again(method: &Method, path: &str, request: &Request) {
         .map(|segment| format!("/{}", escaped(&mut plain, segment)))
         .collect();
     let read = fuzzing::request(method, &written, "").expect("no query is a good one");
-    assert_eq!(without_verb(read), without_verb(Some(request.clone())), "{path} {written}");
+    assert_eq!(
+        without_verb(read),
+        without_verb(Some(request.clone())),
+        "{path} {written}"
+    );
 }
 
 /// The verb depends on the query, which is not written again.
 fn without_verb(request: Option<Request>) -> Option<Request> {
-    request.map(|request| Request { verb: "", ..request })
+    request.map(|request| Request {
+        verb: "",
+        ..request
+    })
 }

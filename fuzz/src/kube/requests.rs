@@ -220,12 +220,16 @@ fn one(stage: &Stage, draw: &mut Draw<'_>) {
     };
     let told = body.escape_ascii().to_string();
     let answer = stage.ask(method.clone(), &whole, accept, media, body.into());
-    check(&answer, || format!("{method} {whole} ({accept}) {media} {told}"));
+    check(&answer, || {
+        format!("{method} {whole} ({accept}) {media} {told}")
+    });
     if answer.code.is_success() && how < 9 {
         let object = format!("{}/{}", about.path, about.name);
         let accept = ACCEPTS[draw.below(ACCEPTS.len())];
         let answer = stage.ask(Method::GET, &object, accept, "", Bytes::new());
-        check(&answer, || format!("GET {object} ({accept}) after {method} {whole} {told}"));
+        check(&answer, || {
+            format!("GET {object} ({accept}) after {method} {whole} {told}")
+        });
     }
 }
 
@@ -288,19 +292,38 @@ fn patch(draw: &mut Draw<'_>, about: &About) -> (&'static str, Vec<u8>) {
     let mut object = about.object.clone();
     grow::changes(draw, &mut object);
     let operations = |draw: &mut Draw<'_>| {
-        let paths = ["/metadata/labels", "/metadata/labels/x", "/spec", "/data/k", "/status", ""];
+        let paths = [
+            "/metadata/labels",
+            "/metadata/labels/x",
+            "/spec",
+            "/data/k",
+            "/status",
+            "",
+        ];
         let word = ["add", "replace", "remove", "test"][draw.below(4)];
         json!([{"op": word, "path": paths[draw.below(paths.len())], "value": grow::value(draw, 1)}])
     };
     match draw.byte() % 5 {
-        0 => ("application/merge-patch+json", object.to_string().into_bytes()),
-        1 => ("application/strategic-merge-patch+json", object.to_string().into_bytes()),
-        2 => ("application/json-patch+json", operations(draw).to_string().into_bytes()),
+        0 => (
+            "application/merge-patch+json",
+            object.to_string().into_bytes(),
+        ),
+        1 => (
+            "application/strategic-merge-patch+json",
+            object.to_string().into_bytes(),
+        ),
+        2 => (
+            "application/json-patch+json",
+            operations(draw).to_string().into_bytes(),
+        ),
         3 => (
             "application/apply-patch+yaml",
             written(Media::Yaml, &object).unwrap_or_default(),
         ),
-        _ => ("application/apply-patch+yaml", object.to_string().into_bytes()),
+        _ => (
+            "application/apply-patch+yaml",
+            object.to_string().into_bytes(),
+        ),
     }
 }
 

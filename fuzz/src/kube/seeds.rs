@@ -67,7 +67,9 @@ pub fn bodies() -> Vec<(&'static str, String, Vec<u8>)> {
     ];
     let mut found = Vec::new();
     for (at, (kind, object)) in WRITTEN.iter().enumerate() {
-        let place = kinds::all().iter().position(|other| other.gvk() == kind.gvk());
+        let place = kinds::all()
+            .iter()
+            .position(|other| other.gvk() == kind.gvk());
         let place = place.and_then(|place| u32::try_from(place).ok());
         for (target, media) in targets {
             // Not every one has a message: some are wrong on purpose.

@@ -13,9 +13,38 @@ use super::grow;
 
 /// Pieces of selectors.
 const PIECES: [&str; 32] = [
-    "a", "b", "app", "a.b/c", "in", "notin", "exists", "=", "==", "!=", "!", ",", "(", ")", ">",
-    "<", " ", "\t", "web", "5", "-5", "", "\\", "\\,", "\\=", "\\\\", "metadata.name", "é",
-    "\u{a0}", "x-", "spec.nodeName", "9223372036854775808",
+    "a",
+    "b",
+    "app",
+    "a.b/c",
+    "in",
+    "notin",
+    "exists",
+    "=",
+    "==",
+    "!=",
+    "!",
+    ",",
+    "(",
+    ")",
+    ">",
+    "<",
+    " ",
+    "\t",
+    "web",
+    "5",
+    "-5",
+    "",
+    "\\",
+    "\\,",
+    "\\=",
+    "\\\\",
+    "metadata.name",
+    "é",
+    "\u{a0}",
+    "x-",
+    "spec.nodeName",
+    "9223372036854775808",
 ];
 
 /// Keys and values of labels.
@@ -100,5 +129,9 @@ fn as_object(selector: &LabelSelector, labels: &BTreeMap<String, String>) {
     }
     let form = json!({"matchExpressions": Value::Array(expressions)});
     let other = LabelSelector::from_value(&form).expect("it is one in that form too");
-    assert_eq!(other.matches(labels), selector.matches(labels), "{selector}");
+    assert_eq!(
+        other.matches(labels),
+        selector.matches(labels),
+        "{selector}"
+    );
 }

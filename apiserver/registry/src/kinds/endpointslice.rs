@@ -252,9 +252,7 @@ mod tests {
 
     #[test]
     fn topology_is_dropped_from_what_is_written_anew() {
-        let slice = |address: &str| {
-            json!({"endpoints": [{"addresses": [address], "deprecatedTopology": {"a": "b"}}]})
-        };
+        let slice = |address: &str| json!({"endpoints": [{"addresses": [address], "deprecatedTopology": {"a": "b"}}]});
         let strategy = KIND.strategy();
         let mut made = slice("10.0.0.1");
         strategy.prepare_for_create(&mut made);
