@@ -17,6 +17,11 @@ use crate::table::{DefId, Definition, Table, Type, table};
 /// The most unknown fields that are reported.
 pub const MAX_UNKNOWN: usize = 64;
 
+/// The types that have no fields in Go either, so that whatever stands in one is unknown.
+/// The others without fields hold anything, or are no objects.
+const WITHOUT_FIELDS: &[&str] =
+    &["io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.CustomResourceSubresourceStatus"];
+
 /// A value that its type cannot hold.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TypeError {
@@ -125,7 +130,7 @@ impl<'v> Walk<'v> {
 
     fn definition(&mut self, id: DefId, value: &'v mut Value) -> Result<(), TypeError> {
         let definition = self.table.get(id);
-        if definition.fields.is_empty() {
+        if definition.fields.is_empty() && !WITHOUT_FIELDS.contains(&definition.name) {
             return self.value(&definition.ty, value);
         }
         if !value.is_object() {
@@ -415,6 +420,17 @@ mod tests {
         limits["spec"]["containers"][0]["resources"]["limits"]["cpu"] = json!("2");
         limits["spec"]["containers"][0]["livenessProbe"]["httpGet"]["port"] = json!(true);
         assert!(conform(pod(), &mut limits).is_err());
+    }
+
+    #[test]
+    fn what_has_no_fields_keeps_none() {
+        let name =
+            "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.CustomResourceDefinition";
+        let mut object = json!({"spec": {"versions": [{"subresources": {"status": {"a": 1}}}]}});
+        let unknown = conform(table().id(name).unwrap(), &mut object);
+        assert_eq!(unknown.unwrap(), ["spec.versions[0].subresources.status.a"]);
+        let kept = &object["spec"]["versions"][0]["subresources"];
+        assert_eq!(kept, &json!({"status": {}}));
     }
 
     #[test]
