@@ -22,6 +22,10 @@ pub const MAX_UNKNOWN: usize = 64;
 const WITHOUT_FIELDS: &[&str] =
     &["io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.CustomResourceSubresourceStatus"];
 
+/// The type of the schemas of custom resources.
+const JSON_SCHEMA: &str =
+    "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.JSONSchemaProps";
+
 /// A value that its type cannot hold.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TypeError {
@@ -130,6 +134,11 @@ impl<'v> Walk<'v> {
 
     fn definition(&mut self, id: DefId, value: &'v mut Value) -> Result<(), TypeError> {
         let definition = self.table.get(id);
+        if let Some(schema) = definition.name.strip_prefix(JSON_SCHEMA)
+            && !schema.is_empty()
+        {
+            return self.schema_or(schema, value);
+        }
         if definition.fields.is_empty() && !WITHOUT_FIELDS.contains(&definition.name) {
             return self.value(&definition.ty, value);
         }
@@ -163,6 +172,33 @@ impl<'v> Walk<'v> {
             self.owner = outer;
         }
         Ok(())
+    }
+
+    /// Walks what is a schema or something else, as the rest of its type's name says.
+    fn schema_or(&mut self, other: &str, value: &'v mut Value) -> Result<(), TypeError> {
+        let schema = self.table.id(JSON_SCHEMA);
+        match (other, value) {
+            (_, schema_of @ Value::Object(_)) => match schema {
+                Some(id) => self.definition(id, schema_of),
+                None => Ok(()),
+            },
+            ("OrBool", Value::Bool(_)) => Ok(()),
+            ("OrArray", Value::Array(items)) => {
+                for (at, item) in items.iter_mut().enumerate() {
+                    self.path.push(Segment::Index(at));
+                    self.schema_or("", item)?;
+                    self.path.pop();
+                }
+                Ok(())
+            }
+            ("OrStringArray", Value::Array(items)) => {
+                match items.iter().find(|item| !item.is_string()) {
+                    Some(found) => Err(self.error(found, "string")),
+                    None => Ok(()),
+                }
+            }
+            (_, found) => Err(self.error(found, "v1.JSONSchemaProps")),
+        }
     }
 
     fn value(&mut self, ty: &'static Type, value: &'v mut Value) -> Result<(), TypeError> {
@@ -420,6 +456,33 @@ mod tests {
         limits["spec"]["containers"][0]["resources"]["limits"]["cpu"] = json!("2");
         limits["spec"]["containers"][0]["livenessProbe"]["httpGet"]["port"] = json!(true);
         assert!(conform(pod(), &mut limits).is_err());
+    }
+
+    #[test]
+    fn schemas_inside_schemas_are_of_their_type() {
+        let name =
+            "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.CustomResourceDefinition";
+        let within = |schema: Value| {
+            let mut object =
+                json!({"spec": {"versions": [{"schema": {"openAPIV3Schema": schema}}]}});
+            conform(table().id(name).unwrap(), &mut object).is_ok()
+        };
+        for good in [
+            json!({"additionalProperties": false, "items": {"type": "string"}}),
+            json!({"additionalProperties": {"type": "string"}, "items": [{"type": "string"}]}),
+            json!({"properties": {"a": {"dependencies": {"b": ["c"], "d": {"type": "string"}}}}}),
+        ] {
+            assert!(within(good.clone()), "{good}");
+        }
+        for bad in [
+            json!({"additionalProperties": "a"}),
+            json!({"additionalProperties": {"type": 5}}),
+            json!({"items": true}),
+            json!({"items": [1]}),
+            json!({"properties": {"a": {"dependencies": {"b": [1]}}}}),
+        ] {
+            assert!(!within(bad.clone()), "{bad}");
+        }
     }
 
     #[test]
