@@ -85,14 +85,11 @@ fn alone(kind: &'static Kind, language: Language, live: &Value, bytes: &[u8], pa
         // What it does to a list may be another thing the second time.
         Language::Strategic => drop(patch.apply(kind, &once)),
         Language::Json => {
-            let one_by_one = read.as_array().into_iter().flatten().fold(
-                Ok(live.clone()),
-                |object, operation| {
-                    let bytes = json!([operation]).to_string();
-                    let patch = Patch::read(Language::Json, bytes.as_bytes())?;
-                    patch.apply(kind, &object?)
-                },
-            );
+            let mut operations = read.as_array().into_iter().flatten();
+            let one_by_one = operations.try_fold(live.clone(), |object, operation| {
+                let bytes = json!([operation]).to_string();
+                Patch::read(Language::Json, bytes.as_bytes())?.apply(kind, &object)
+            });
             assert_eq!(one_by_one.ok().as_ref(), Some(&once), "one by one");
         }
     }
