@@ -10,8 +10,15 @@ mod targets;
 
 use std::path::Path;
 
-/// Inputs made for each target; some seconds' worth in a debug build.
+/// Inputs made for each target, unless [`MORE`] says how many; some seconds' worth in a
+/// debug build.
 const INPUTS: u64 = 2000;
+/// The same for targets of which an input is many steps.
+const INPUTS_OF_MANY: u64 = 400;
+/// How often each good body is damaged.
+const DAMAGED: usize = 12;
+/// Where the number of inputs is read from.
+const MORE: &str = "HOSTILE_INPUTS";
 /// Bytes of the longest input.
 const LENGTH_MAX: u64 = 600;
 
@@ -32,7 +39,8 @@ impl Dice {
     }
 }
 
-/// Runs a target; a panic in it names the input.
+/// Runs a target; a panic in it names the input. Those that take bodies are also given
+/// good ones, whole and with a few bytes changed.
 fn holds(name: &str) {
     let (_, target) = targets::TARGETS.iter().find(|(n, _)| *n == name).unwrap();
     let run = |what: &str, input: &[u8]| {
@@ -49,7 +57,26 @@ fn holds(name: &str) {
         let path = entry.unwrap().path();
         run(&path.display().to_string(), &std::fs::read(&path).unwrap());
     }
-    for seed in 1..=INPUTS {
+    for (_, object, input) in targets::bodies().iter().filter(|(of, ..)| *of == name) {
+        run(object, input);
+        let mut dice = Dice(0x5851_F42D_4C95_7F2D);
+        for damaged in 0..DAMAGED {
+            let mut input = input.clone();
+            for _ in 0..=damaged % 4 {
+                let at = 5 + dice.next() as usize % (input.len() - 5);
+                input[at] = (dice.next() >> 56) as u8;
+            }
+            run(object, &input);
+        }
+    }
+    let more = std::env::var(MORE)
+        .ok()
+        .and_then(|inputs| inputs.parse().ok());
+    let inputs = match name {
+        "applied" | "requests" => INPUTS_OF_MANY,
+        _ => INPUTS,
+    };
+    for seed in 1..=more.unwrap_or(inputs) {
         let input = Dice(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15)).bytes();
         run(&format!("seed {seed}"), &input);
     }
@@ -62,11 +89,19 @@ fn every_target_is_run_here() {
     assert_eq!(
         names,
         [
+            "applied",
             "bbolt_file",
+            "body_json",
+            "body_protobuf",
+            "body_yaml",
             "edge",
             "json",
+            "patches",
+            "paths",
             "request",
+            "requests",
             "rows",
+            "selectors",
             "wal",
             "wal_records"
         ]
@@ -106,4 +141,44 @@ fn bodies_of_the_gateway() {
 #[test]
 fn connections_that_say_anything() {
     holds("edge");
+}
+
+#[test]
+fn kubernetes_bodies_in_json() {
+    holds("body_json");
+}
+
+#[test]
+fn kubernetes_bodies_in_yaml() {
+    holds("body_yaml");
+}
+
+#[test]
+fn kubernetes_bodies_in_protobuf() {
+    holds("body_protobuf");
+}
+
+#[test]
+fn selectors_of_labels_and_fields() {
+    holds("selectors");
+}
+
+#[test]
+fn paths_and_queries() {
+    holds("paths");
+}
+
+#[test]
+fn patches_in_three_languages() {
+    holds("patches");
+}
+
+#[test]
+fn configurations_of_several_managers() {
+    holds("applied");
+}
+
+#[test]
+fn requests_to_a_whole_server() {
+    holds("requests");
 }

@@ -9,6 +9,7 @@ mod bbolt_file;
 mod draw;
 mod edge;
 mod json;
+mod kube;
 mod request;
 mod rows;
 mod wal;
@@ -16,6 +17,9 @@ mod wal;
 pub use bbolt_file::bbolt_file;
 pub use edge::edge;
 pub use json::json;
+pub use kube::{
+    applied, bodies, body_json, body_protobuf, body_yaml, patches, paths, requests, selectors,
+};
 pub use request::request;
 pub use rows::rows;
 pub use wal::{wal, wal_records};
@@ -32,4 +36,12 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("request", request),
     ("json", json),
     ("edge", edge),
+    ("body_json", body_json),
+    ("body_yaml", body_yaml),
+    ("body_protobuf", body_protobuf),
+    ("selectors", selectors),
+    ("paths", paths),
+    ("patches", patches),
+    ("applied", applied),
+    ("requests", requests),
 ];

@@ -17,6 +17,15 @@ use crate::table::{DefId, Definition, Table, Type, table};
 /// The most unknown fields that are reported.
 pub const MAX_UNKNOWN: usize = 64;
 
+/// The types that have no fields in Go either, so that whatever stands in one is unknown.
+/// The others without fields hold anything, or are no objects.
+const WITHOUT_FIELDS: &[&str] =
+    &["io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.CustomResourceSubresourceStatus"];
+
+/// The type of the schemas of custom resources.
+const JSON_SCHEMA: &str =
+    "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.JSONSchemaProps";
+
 /// A value that its type cannot hold.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TypeError {
@@ -125,7 +134,12 @@ impl<'v> Walk<'v> {
 
     fn definition(&mut self, id: DefId, value: &'v mut Value) -> Result<(), TypeError> {
         let definition = self.table.get(id);
-        if definition.fields.is_empty() {
+        if let Some(schema) = definition.name.strip_prefix(JSON_SCHEMA)
+            && !schema.is_empty()
+        {
+            return self.schema_or(schema, value);
+        }
+        if definition.fields.is_empty() && !WITHOUT_FIELDS.contains(&definition.name) {
             return self.value(&definition.ty, value);
         }
         if !value.is_object() {
@@ -158,6 +172,33 @@ impl<'v> Walk<'v> {
             self.owner = outer;
         }
         Ok(())
+    }
+
+    /// Walks what is a schema or something else, as the rest of its type's name says.
+    fn schema_or(&mut self, other: &str, value: &'v mut Value) -> Result<(), TypeError> {
+        let schema = self.table.id(JSON_SCHEMA);
+        match (other, value) {
+            (_, schema_of @ Value::Object(_)) => match schema {
+                Some(id) => self.definition(id, schema_of),
+                None => Ok(()),
+            },
+            ("OrBool", Value::Bool(_)) => Ok(()),
+            ("OrArray", Value::Array(items)) => {
+                for (at, item) in items.iter_mut().enumerate() {
+                    self.path.push(Segment::Index(at));
+                    self.schema_or("", item)?;
+                    self.path.pop();
+                }
+                Ok(())
+            }
+            ("OrStringArray", Value::Array(items)) => {
+                match items.iter().find(|item| !item.is_string()) {
+                    Some(found) => Err(self.error(found, "string")),
+                    None => Ok(()),
+                }
+            }
+            (_, found) => Err(self.error(found, "v1.JSONSchemaProps")),
+        }
     }
 
     fn value(&mut self, ty: &'static Type, value: &'v mut Value) -> Result<(), TypeError> {
@@ -197,6 +238,10 @@ impl<'v> Walk<'v> {
                 }
                 Ok(())
             }
+            (Type::Byte, Value::String(text)) => {
+                *text = base64(text).ok_or_else(|| self.error_text("[]byte"))?;
+                Ok(())
+            }
             (Type::DateTime | Type::MicroTime, Value::String(text)) => {
                 // Stored in UTC and with a fixed number of digits: clients written
                 // in Go cannot read a MicroTime with any other.
@@ -219,7 +264,7 @@ impl<'v> Walk<'v> {
 fn mismatch(ty: &Type, value: &Value) -> Option<&'static str> {
     let (fits, expected) = match ty {
         Type::String => (value.is_string(), "string"),
-        Type::Byte => (value.as_str().is_some_and(is_base64), "[]byte"),
+        Type::Byte => (false, "[]byte"),
         Type::DateTime | Type::MicroTime => (false, "time.Time"),
         Type::Int32 => (is_int32(value), "int32"),
         Type::Int64 => (value.is_i64(), "int64"),
@@ -234,15 +279,22 @@ fn mismatch(ty: &Type, value: &Value) -> Option<&'static str> {
     (!fits).then_some(expected)
 }
 
-fn is_base64(text: &str) -> bool {
+/// Returns bytes in the one form in which they are stored. Go, which reads them
+/// before it writes them, skips line breaks and does not look at bits that are too
+/// many.
+fn base64(text: &str) -> Option<String> {
     use base64::Engine as _;
-    use base64::engine::general_purpose::STANDARD;
-    if text.contains(['\n', '\r']) {
-        // Go's decoder skips line breaks.
-        let joined: String = text.chars().filter(|c| !matches!(c, '\n' | '\r')).collect();
-        return STANDARD.decode(joined).is_ok();
-    }
-    STANDARD.decode(text).is_ok()
+    use base64::alphabet;
+    use base64::engine::general_purpose::{GeneralPurpose, GeneralPurposeConfig, STANDARD};
+    const AS_GO: GeneralPurpose = GeneralPurpose::new(
+        &alphabet::STANDARD,
+        GeneralPurposeConfig::new().with_decode_allow_trailing_bits(true),
+    );
+    let bytes = match text.contains(['\n', '\r']) {
+        true => AS_GO.decode(text.replace(['\n', '\r'], "")),
+        false => AS_GO.decode(text),
+    };
+    bytes.ok().map(|bytes| STANDARD.encode(bytes))
 }
 
 fn is_int32(value: &Value) -> bool {
@@ -367,6 +419,11 @@ mod tests {
         let secret = table().id("io.k8s.api.core.v1.Secret").unwrap();
         assert!(conform(secret, &mut json!({"data": {"a": "YQ=="}})).is_ok());
         assert!(conform(secret, &mut json!({"data": {"a": "%"}})).is_err());
+        for wrapped in ["YQ\r\n==", "YR=="] {
+            let mut object = json!({"data": {"a": wrapped}});
+            conform(secret, &mut object).unwrap();
+            assert_eq!(object["data"]["a"], "YQ==", "{wrapped:?}");
+        }
         let time = |t: &str| conform(pod(), &mut json!({"metadata": {"creationTimestamp": t}}));
         assert!(time("2026-01-01T00:00:00Z").is_ok());
         for bad in [
@@ -399,6 +456,44 @@ mod tests {
         limits["spec"]["containers"][0]["resources"]["limits"]["cpu"] = json!("2");
         limits["spec"]["containers"][0]["livenessProbe"]["httpGet"]["port"] = json!(true);
         assert!(conform(pod(), &mut limits).is_err());
+    }
+
+    #[test]
+    fn schemas_inside_schemas_are_of_their_type() {
+        let name =
+            "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.CustomResourceDefinition";
+        let within = |schema: Value| {
+            let mut object =
+                json!({"spec": {"versions": [{"schema": {"openAPIV3Schema": schema}}]}});
+            conform(table().id(name).unwrap(), &mut object).is_ok()
+        };
+        for good in [
+            json!({"additionalProperties": false, "items": {"type": "string"}}),
+            json!({"additionalProperties": {"type": "string"}, "items": [{"type": "string"}]}),
+            json!({"properties": {"a": {"dependencies": {"b": ["c"], "d": {"type": "string"}}}}}),
+        ] {
+            assert!(within(good.clone()), "{good}");
+        }
+        for bad in [
+            json!({"additionalProperties": "a"}),
+            json!({"additionalProperties": {"type": 5}}),
+            json!({"items": true}),
+            json!({"items": [1]}),
+            json!({"properties": {"a": {"dependencies": {"b": [1]}}}}),
+        ] {
+            assert!(!within(bad.clone()), "{bad}");
+        }
+    }
+
+    #[test]
+    fn what_has_no_fields_keeps_none() {
+        let name =
+            "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.CustomResourceDefinition";
+        let mut object = json!({"spec": {"versions": [{"subresources": {"status": {"a": 1}}}]}});
+        let unknown = conform(table().id(name).unwrap(), &mut object);
+        assert_eq!(unknown.unwrap(), ["spec.versions[0].subresources.status.a"]);
+        let kept = &object["spec"]["versions"][0]["subresources"];
+        assert_eq!(kept, &json!({"status": {}}));
     }
 
     #[test]

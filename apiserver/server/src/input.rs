@@ -31,14 +31,7 @@ pub(crate) async fn read_object(
         media => media,
     };
     let bytes = read_bytes(body).await?;
-    let decoded = decode(&bytes, media, kind.kind)?;
-    let mut object = decoded.value;
-    check_type(kind, &mut object)?;
-    let unknown = kind.conform(&mut object)?;
-    if validation == FieldValidation::Ignore || unknown.len() + decoded.duplicates.len() == 0 {
-        return Ok(object);
-    }
-    let complaints = Complaints::of(kind, media, &bytes, &unknown, &decoded.duplicates);
+    let Taken { object, complaints } = take(&bytes, media, kind, validation)?;
     if validation == FieldValidation::Warn {
         cx.warnings.extend(complaints.warnings());
     } else if let Some(text) = complaints.error() {
@@ -52,6 +45,7 @@ pub(crate) async fn read_object(
 }
 
 /// What `fieldValidation` has to say about a body.
+#[derive(Default)]
 pub(crate) struct Complaints {
     /// The lines of the reader of YAML.
     lines: Vec<String>,
@@ -94,7 +88,7 @@ impl Complaints {
     }
 
     /// Returns the warnings, one for each.
-    fn warnings(self) -> impl Iterator<Item = String> {
+    pub(crate) fn warnings(self) -> impl Iterator<Item = String> {
         self.lines.into_iter().chain(self.others)
     }
 
@@ -136,6 +130,33 @@ pub(crate) fn unmarshal_errors(lines: &[String]) -> Option<String> {
     match lines {
         [] => None,
         lines => Some(format!("yaml: unmarshal errors:\n  {}", lines.join("\n  "))),
+    }
+
+    /// An object that was read, and what its text has too much.
+    pub(crate) struct Taken {
+        /// The object, of its kind's types and without what the kind does not know.
+        pub(crate) object: Value,
+        /// What `fieldValidation` has to say; nothing where it says nothing.
+        pub(crate) complaints: Complaints,
+    }
+
+    /// Takes an object of a kind from the bytes of a body.
+    pub(crate) fn take(
+        bytes: &[u8],
+        media: BodyMedia,
+        kind: &Kind,
+        validation: FieldValidation,
+    ) -> Result<Taken, Status> {
+        let decoded = decode(bytes, media, kind.kind)?;
+        let mut object = decoded.value;
+        check_type(kind, &mut object)?;
+        let unknown = kind.conform(&mut object)?;
+        let complaints = match validation {
+            FieldValidation::Ignore => Complaints::default(),
+            _ if unknown.is_empty() && decoded.duplicates.is_empty() => Complaints::default(),
+            _ => Complaints::of(kind, media, bytes, &unknown, &decoded.duplicates),
+        };
+        Ok(Taken { object, complaints })
     }
 }
 

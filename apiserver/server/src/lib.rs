@@ -26,6 +26,8 @@ mod crds;
 mod deadline;
 mod discovery;
 mod fields;
+#[doc(hidden)]
+pub mod fuzzing;
 mod health;
 mod impersonation;
 mod input;

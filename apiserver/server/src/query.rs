@@ -195,8 +195,8 @@ pub(crate) fn dry_run(values: &[&str]) -> Result<bool, String> {
     Ok(dry)
 }
 
-/// Decodes one path segment; `None` on a broken escape.
-pub(crate) fn decode_segment(text: &str) -> Option<String> {
+/// Decodes a path; `None` on a broken escape.
+pub(crate) fn decode_path(text: &str) -> Option<String> {
     decode(text, false)
 }
 

@@ -139,15 +139,12 @@ impl RequestInfo {
             path: path.to_owned(),
             resource: None,
         };
-        let segments: Option<Vec<String>> = path
-            .split('/')
-            .filter(|s| !s.is_empty())
-            .map(crate::query::decode_segment)
-            .collect();
-        let Some(segments) = segments else {
+        // First decoded and then split: a slash that was escaped is one, as upstream.
+        let Some(path) = crate::query::decode_path(path) else {
             return plain;
         };
-        let mut parts = segments.into_iter();
+        let segments = path.split('/').filter(|s| !s.is_empty());
+        let mut parts = segments.map(str::to_owned);
         let (group, version) = match parts.next().as_deref() {
             Some("api") => (String::new(), parts.next()),
             Some("apis") => (parts.next().unwrap_or_default(), parts.next()),

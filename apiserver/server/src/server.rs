@@ -434,7 +434,7 @@ pub type LocalService =
 pub struct Running {
     /// Where it listens.
     pub addr: SocketAddr,
-    api: Arc<Api>,
+    pub(crate) api: Arc<Api>,
     pki: Arc<Pki>,
     serving: JoinHandle<()>,
     /// Looks after the system objects; says goodbye when it ends.

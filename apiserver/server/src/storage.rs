@@ -31,6 +31,7 @@ mod watch;
 mod write;
 
 pub use compactor::Compactor;
+pub(crate) use continuation::check as check_token;
 pub use metrics::{CacheMetrics, Series, SeriesKind, Value as SeriesValue};
 pub use request::{
     ListRequest, ListResult, Preconditions, ReadVersion, UpdateOutcome, VersionMatch, WatchRequest,

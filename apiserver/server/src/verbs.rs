@@ -25,9 +25,10 @@ use crate::pipeline::Context;
 use crate::request_info::{ResourceRequest, Verb};
 use crate::{computed, subresources};
 
-pub(crate) use apply::{merged, not_an_object, read_config};
+pub(crate) use apply::{Apply, config, merged, not_an_object, read_config};
 pub(crate) use delete::{delete_one, remove};
-pub(crate) use patch::{Language, Patch, read_patch};
+pub(crate) use list::Asked;
+pub(crate) use patch::{Language, Patch, parse as parse_patch, read_patch};
 pub(crate) use update::{Change, Done, check_name, store_change};
 
 /// Carries out a request on a resource.

@@ -34,7 +34,7 @@ use tokio::task::{JoinHandle, LocalSet, spawn_local};
 use tokio::time::Instant;
 
 use self::lie::{Liar, Lie};
-use self::object::{CONFIG_MAPS, DEPLOYMENTS, PODS, REPLICA_SETS};
+use self::object::{CONFIG_MAPS, DEPLOYMENTS, PODS, REPLICA_SETS, THINGS};
 use self::plane::Plane;
 use self::talk::{Shared, Talker};
 use super::nemesis::{Aftermath, Choice, Tormentor};
@@ -300,7 +300,32 @@ fn about(args: &Args, seed: u64) -> About {
 fn token_in(body: &Value) -> &str {
     let in_data = body["data"][TOKEN].as_str();
     let in_notes = body["metadata"]["annotations"][TOKEN].as_str();
-    in_data.or(in_notes).unwrap_or_default()
+    let operations = body.as_array().into_iter().flatten();
+    let mut set = operations.filter(|operation| operation["path"] == "/data/by");
+    let in_operations = set.next().and_then(|operation| operation["value"].as_str());
+    in_data.or(in_notes).or(in_operations).unwrap_or_default()
+}
+
+/// Defines the resource of a client's own, and waits until every API server has it.
+async fn define(shared: &Rc<Shared>, client: &mut Talker) -> anyhow::Result<()> {
+    let http = talk::Http {
+        method: http::Method::POST,
+        path: "/apis/apiextensions.k8s.io/v1/customresourcedefinitions".to_owned(),
+        kind: "application/json",
+        body: Some(object::definition()),
+    };
+    let (code, told) = client.send(&http).await.map_err(anyhow::Error::msg)?;
+    anyhow::ensure!(code == 201, "no definition: {code} {told}");
+    for replica in 0..shared.configs.len() {
+        client.replica = replica;
+        let until = Instant::now() + END_PATIENCE;
+        let http = talk::Http::get(object::path(THINGS, None));
+        while !matches!(client.send(&http).await, Ok((200, _))) {
+            anyhow::ensure!(Instant::now() < until, "a{replica} does not serve {THINGS}");
+            tokio::time::sleep(CONVERGE_POLL).await;
+        }
+    }
+    Ok(())
 }
 
 /// Makes what clients take for granted.
@@ -318,6 +343,7 @@ async fn setup(shared: &Rc<Shared>, seed: u64) -> anyhow::Result<()> {
         let (code, told) = client.send(&http).await.map_err(anyhow::Error::msg)?;
         anyhow::ensure!(code == 201, "no namespace {name}: {code} {told}");
     }
+    define(shared, &mut client).await?;
     for number in 0..COUNTERS {
         let key = write::counter(number);
         let data = json!({"by": &*client.token(), "n": "0"});
@@ -491,7 +517,7 @@ fn of(resource: &str) -> Scope {
 
 /// Lists everything through every API server, and from the store itself.
 async fn compare(shared: &Rc<Shared>, client: &mut Talker, unfinished: &mut Vec<String>) {
-    for resource in [CONFIG_MAPS, DEPLOYMENTS, REPLICA_SETS, PODS] {
+    for resource in [CONFIG_MAPS, THINGS, DEPLOYMENTS, REPLICA_SETS, PODS] {
         for replica in 0..shared.configs.len() {
             client.replica = replica;
             let came = client.list(&of(resource), Read::Fresh).await;

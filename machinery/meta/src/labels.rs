@@ -80,21 +80,49 @@ impl Requirement {
     }
 
     fn check(self) -> Result<Self, LabelSelectorError> {
-        if let Some(e) = names::qualified_name_errors(&self.key).first() {
-            return Err(LabelSelectorError::Label(format!(
-                "key: Invalid value: {:?}: {e}",
-                self.key
-            )));
+        let mut wrong = Vec::new();
+        let key = names::qualified_name_errors(&self.key).join("; ");
+        if !key.is_empty() {
+            wrong.push(format!("key: Invalid value: {:?}: {key}", self.key));
         }
-        for v in &self.values {
-            if let Some(e) = names::label_value_errors(v).first() {
-                return Err(LabelSelectorError::Label(format!(
-                    "values[0][{}]: Invalid value: {v:?}: {e}",
-                    self.key
-                )));
+        match self.operator {
+            Operator::In | Operator::NotIn if self.values.is_empty() => wrong.push(
+                "values: Invalid value: []: for 'in', 'notin' operators, values set can't be empty"
+                    .to_owned(),
+            ),
+            Operator::Exists | Operator::DoesNotExist if !self.values.is_empty() => {
+                let values: Vec<&String> = self.values.iter().collect();
+                wrong.push(format!(
+                    "values: Invalid value: {values:?}: values set must be empty for exists and does not exist"
+                ));
+            }
+            _ => {}
+        }
+        let bounds = matches!(self.operator, Operator::GreaterThan | Operator::LessThan);
+        for (at, value) in self.values.iter().enumerate() {
+            if bounds && value.parse::<i64>().is_err() {
+                wrong.push(format!(
+                    "values[{at}]: Invalid value: {value:?}: for 'Gt', 'Lt' operators, the value must be an integer"
+                ));
             }
         }
-        Ok(self)
+        for (at, value) in self.values.iter().enumerate() {
+            let why = names::label_value_errors(value).join("; ");
+            if !why.is_empty() {
+                wrong.push(format!(
+                    "values[{at}][{}]: Invalid value: {value:?}: {why}",
+                    self.key
+                ));
+            }
+        }
+        match wrong.as_slice() {
+            [] => Ok(self),
+            [one] => Err(LabelSelectorError::Label(one.clone())),
+            several => Err(LabelSelectorError::Label(format!(
+                "[{}]",
+                several.join(", ")
+            ))),
+        }
     }
 }
 
@@ -425,6 +453,35 @@ mod tests {
             LabelSelector::parse("a=(").unwrap_err().to_string(),
             "unable to parse requirement: found '(', expected: identifier"
         );
+    }
+
+    #[test]
+    fn labels_that_are_none_are_told_all_at_once() {
+        for (text, words) in [
+            (
+                "n>x",
+                "values[0]: Invalid value: \"x\": for 'Gt', 'Lt' operators, the value must be an integer",
+            ),
+            ("n in (a,b_)", "values[1][n]: Invalid value: \"b_\": "),
+            (
+                "n<-a",
+                "[values[0]: Invalid value: \"-a\": for 'Gt', 'Lt' operators, the value must be an integer, values[0][n]: Invalid value: \"-a\": ",
+            ),
+        ] {
+            let error = LabelSelector::parse(text).unwrap_err().to_string();
+            assert!(error.starts_with(words), "{error}");
+        }
+        // The same digits are a bound, but no label.
+        assert!(LabelSelector::parse("n>-5").is_err());
+        for (operator, values) in [("In", "[]"), ("Exists", "[\"a\"]")] {
+            let text = format!(
+                r#"{{"matchExpressions":[{{"key":"a","operator":"{operator}","values":{values}}}]}}"#
+            );
+            let form = serde_json::from_str(&text).unwrap();
+            let error = LabelSelector::from_value(&form).unwrap_err().to_string();
+            let words = format!("values: Invalid value: {values}: ");
+            assert!(error.starts_with(&words), "{error}");
+        }
     }
 
     #[test]

@@ -15,9 +15,16 @@ pub fn format_micro(t: Timestamp) -> String {
     PRINTER.timestamp_to_string(&t)
 }
 
-/// Parses an RFC 3339 time with any offset.
+/// Parses an RFC 3339 time with any offset, if it [can be written](is_writable).
 pub fn parse(text: &str) -> Option<Timestamp> {
-    text.parse().ok()
+    text.parse().ok().filter(|t| is_writable(*t))
+}
+
+/// Tells whether a time can be written, and read again: a year before the first has a
+/// sign and more digits than RFC 3339 gives it.
+pub fn is_writable(t: Timestamp) -> bool {
+    const YEAR_ZERO: i64 = -62_167_219_200;
+    t.as_second() >= YEAR_ZERO && t.subsec_nanosecond() >= 0 || t.as_second() > YEAR_ZERO
 }
 
 /// Formats an age as kubectl prints it (`human-readable duration` of
@@ -80,6 +87,11 @@ mod tests {
             parse("2026-03-01T12:34:56Z")
         );
         assert_eq!(parse("yesterday"), None);
+        let first = "0000-01-01T00:00:00Z";
+        assert_eq!(parse(first).map(format).as_deref(), Some(first));
+        // In UTC that is a year before the first.
+        assert_eq!(parse("0000-01-01T00:00:00+01:00"), None);
+        assert!(!is_writable(Timestamp::MIN) && is_writable(Timestamp::MAX));
     }
 
     #[test]

@@ -202,9 +202,29 @@ fn is_base64(text: &str) -> bool {
 fn is_date_time(text: &str) -> bool {
     const SHAPE: &str = "0000-00-00T00:00:00";
     let upper = text.to_ascii_uppercase();
-    text.is_ascii()
-        && upper.get(..SHAPE.len()).is_some_and(|t| shaped(t, SHAPE))
-        && meta::time::parse(&upper).is_some()
+    let Some((moment, rest)) = upper.split_at_checked(SHAPE.len()) else {
+        return false;
+    };
+    // Apart from its offset, so that the last second there is is one as well.
+    let is_moment = shaped(moment, SHAPE) && moment.parse::<jiff::civil::DateTime>().is_ok();
+    is_moment && is_zone(after_fraction(rest))
+}
+
+/// Returns what follows the fraction of a second, if there is one.
+fn after_fraction(rest: &str) -> &str {
+    let digits = rest.strip_prefix('.').unwrap_or_default();
+    match digits.trim_start_matches(|c: char| c.is_ascii_digit()) {
+        end if end.len() < digits.len() => end,
+        _ => rest,
+    }
+}
+
+/// Tells whether a text is the offset from UTC at the end of a time.
+fn is_zone(text: &str) -> bool {
+    let hours = |text: &str| text.parse::<u8>().is_ok_and(|hours| hours < 24);
+    let minutes = |text: &str| text.parse::<u8>().is_ok_and(|minutes| minutes < 60);
+    let offset = |text: &str| shaped(text, "00:00") && hours(&text[..2]) && minutes(&text[3..]);
+    text == "Z" || text.strip_prefix(['+', '-']).is_some_and(offset)
 }
 
 /// A duration as Go writes it (`1h30m`), or in words (`3 days`).
@@ -232,6 +252,17 @@ mod tests {
             ("date", "2026-01-31", "2026-02-31"),
             ("date-time", "2026-01-31T10:00:00.5+02:00", "2026-01-31"),
             ("datetime", "2026-01-31T10:00:00Z", "yesterday"),
+            ("date-time", "9999-12-31T23:59:59Z", "9999-12-31T23:59:59"),
+            (
+                "date-time",
+                "2026-01-31t10:00:00.25z",
+                "2026-01-31T10:00:00.Z",
+            ),
+            (
+                "date-time",
+                "2026-01-31T10:00:00-00:59",
+                "2026-01-31T10:00:00-00:60",
+            ),
             ("ipv4", "10.0.0.1", "10.0.0.256"),
             ("ipv6", "::1", "10.0.0.1"),
             ("cidr", "10.0.0.0/8", "10.0.0.0/33"),

@@ -47,6 +47,15 @@ pub(crate) static KIND: Kind = Kind {
 
 struct EndpointSlice;
 
+/// Drops what the first version of the kind had, and this one only shows where an
+/// older slice has it still.
+fn drop_topology(object: &mut Value) {
+    let Value::Object(map) = object else { return };
+    for endpoint in each(map, "endpoints") {
+        endpoint.remove("deprecatedTopology");
+    }
+}
+
 impl Strategy for EndpointSlice {
     fn default(&self, object: &mut Value) {
         let Value::Object(map) = object else { return };
@@ -57,9 +66,12 @@ impl Strategy for EndpointSlice {
     }
 
     fn prepare_for_create(&self, object: &mut Value) {
-        let Value::Object(map) = object else { return };
-        for endpoint in each(map, "endpoints") {
-            endpoint.remove("deprecatedTopology");
+        drop_topology(object);
+    }
+
+    fn prepare_for_update(&self, _endpoint: Endpoint, new: &mut Value, old: &Value) {
+        if !same(new.get("endpoints"), old.get("endpoints")) {
+            drop_topology(new);
         }
     }
 
@@ -229,5 +241,26 @@ fn hints(
         for error in check(name) {
             errors.push(FieldError::invalid(at.clone(), name, error));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn topology_is_dropped_from_what_is_written_anew() {
+        let slice = |address: &str| json!({"endpoints": [{"addresses": [address], "deprecatedTopology": {"a": "b"}}]});
+        let strategy = KIND.strategy();
+        let mut made = slice("10.0.0.1");
+        strategy.prepare_for_create(&mut made);
+        assert_eq!(made, json!({"endpoints": [{"addresses": ["10.0.0.1"]}]}));
+        let (mut same, mut other) = (slice("10.0.0.1"), slice("10.0.0.2"));
+        strategy.prepare_for_update(Endpoint::Main, &mut same, &slice("10.0.0.1"));
+        assert_eq!(same, slice("10.0.0.1"));
+        strategy.prepare_for_update(Endpoint::Main, &mut other, &slice("10.0.0.1"));
+        assert_eq!(other, json!({"endpoints": [{"addresses": ["10.0.0.2"]}]}));
     }
 }

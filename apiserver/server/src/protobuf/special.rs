@@ -123,7 +123,9 @@ impl Special {
             Self::Time | Self::MicroTime => {
                 let nanos = i32::try_from(numbers[2]).map_err(|_ignored| DecodeError::Malformed)?;
                 let time = jiff::Timestamp::new(numbers[1], nanos)
-                    .map_err(|_ignored| DecodeError::Malformed)?;
+                    .ok()
+                    .filter(|time| meta::time::is_writable(*time))
+                    .ok_or(DecodeError::Malformed)?;
                 Some(Value::String(match self {
                     Self::Time => meta::time::format(time),
                     _ => meta::time::format_micro(time),

@@ -93,7 +93,8 @@ GET /api/v1/pods?watch=1&fieldSelector=metadata.name=p => watch /v1 pods p?
 DELETE /api/v1/pods?fieldSelector=metadata.name=p => deletecollection /v1 pods
 # Escapes and nonsense.
 GET /api/v1/namespaces/a%20b/pods => list /v1 ns=a b pods
-GET /api/v1/nodes/a%2Fb => get /v1 nodes a/b
+GET /api/v1/nodes/a%2Fb => get /v1 nodes/b a
+GET /api/v1/namespaces/a%2Fpods => list /v1 ns=a pods
 GET /api/v1/nodes/a%zz => get /api/v1/nodes/a%zz
 GET //api//v1//pods => list /v1 pods
 BREW /api/v1/pods => unknown /v1 pods

@@ -90,6 +90,15 @@ impl Continuation {
     }
 }
 
+/// Tells whether a list can go on with a token, as far as that says itself; an empty
+/// one is none.
+pub(crate) fn check(token: &str) -> Result<(), Status> {
+    match token {
+        "" => Ok(()),
+        token => Continuation::decode(token).map(drop),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

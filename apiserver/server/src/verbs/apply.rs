@@ -3,7 +3,6 @@
 
 use std::sync::Arc;
 
-use bytes::Bytes;
 use http::{Response, StatusCode};
 use meta::{GroupVersionKind, Reason, Status, value};
 use registry::fieldmerge::{self, Writer};
@@ -96,15 +95,15 @@ fn warn(cx: &mut Context, config: &Decoded, validation: FieldValidation) {
 }
 
 /// A configuration that is to be applied.
-struct Apply<'a> {
-    config: &'a Decoded,
-    writer: Writer<'a>,
-    options: &'a WriteOptions,
+pub(crate) struct Apply<'a> {
+    pub(crate) config: &'a Decoded,
+    pub(crate) writer: Writer<'a>,
+    pub(crate) options: &'a WriteOptions,
 }
 
 impl Apply<'_> {
     /// Applies to an object, or to nothing.
-    fn to(&self, kind: &Kind, old: Option<&Value>) -> Result<Value, Status> {
+    pub(crate) fn to(&self, kind: &Kind, old: Option<&Value>) -> Result<Value, Status> {
         let mut new = merged(old, self.config, &self.writer, self.options)?;
         if let Some(new) = &mut new {
             match kind.def() {
@@ -173,11 +172,14 @@ pub(crate) fn not_an_object(
     Status::failure(Reason::Unknown, text)
 }
 
-/// Reads a configuration: YAML, of which JSON is a part. The duplicates are lines
-/// of the reader of YAML.
+/// Reads a configuration: YAML, of which JSON is a part.
 pub(crate) async fn read_config(body: BoxBody) -> Result<Decoded, Status> {
-    let bytes = input::read_bytes(body).await?;
-    let mut decoded = parse(&bytes).map_err(|error| match error {
+    config(&input::read_bytes(body).await?)
+}
+
+/// Reads the bytes of a configuration. The duplicates are lines of the reader of YAML.
+pub(crate) fn config(bytes: &[u8]) -> Result<Decoded, Status> {
+    let mut decoded = parse(bytes).map_err(|error| match error {
         DecodeError::TooLarge(_) => {
             Status::failure(Reason::RequestEntityTooLarge, error.to_string())
         }
@@ -185,7 +187,7 @@ pub(crate) async fn read_config(body: BoxBody) -> Result<Decoded, Status> {
             Status::bad_request(format!("error decoding YAML: {error}"))
         }
     })?;
-    decoded.duplicates = input::lines(&bytes, &decoded.duplicates);
+    decoded.duplicates = input::lines(bytes, &decoded.duplicates);
     let found = match &decoded.value {
         Value::Object(_) | Value::Null => return Ok(decoded),
         Value::Array(_) => "array",
@@ -199,7 +201,7 @@ pub(crate) async fn read_config(body: BoxBody) -> Result<Decoded, Status> {
     )))
 }
 
-fn parse(bytes: &Bytes) -> Result<Decoded, DecodeError> {
+fn parse(bytes: &[u8]) -> Result<Decoded, DecodeError> {
     let first = bytes.iter().find(|b| !b.is_ascii_whitespace());
     match first {
         None => Ok(Decoded {
@@ -221,6 +223,8 @@ fn complaint(config: &Decoded) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use bytes::Bytes;
+
     use super::*;
 
     async fn read(text: &'static str) -> Result<Decoded, Status> {

@@ -36,7 +36,7 @@ pub(super) fn list_request(query: &Query, target: &Target) -> Result<ListRequest
 const MATCH: &str = "resourceVersionMatch";
 
 /// The options of a list or a watch, valid together.
-pub(super) struct Asked<'q> {
+pub(crate) struct Asked<'q> {
     pub(super) version: &'q str,
     pub(super) version_match: &'q str,
     pub(super) continue_token: &'q str,
@@ -49,7 +49,7 @@ impl<'q> Asked<'q> {
     /// Reads the options: 400 for what cannot be read, 422 for what does not go
     /// together. A watch from no version or from any begins with what there is,
     /// which is the same as to ask for the initial events.
-    pub(super) fn read(query: &'q Query, watch: bool) -> Result<Self, Status> {
+    pub(crate) fn read(query: &'q Query, watch: bool) -> Result<Self, Status> {
         let text = |name: &str| query.get(name).unwrap_or_default();
         // Read for their errors, which come before those of validation.
         query.label_selector()?;

@@ -3,7 +3,6 @@
 
 use std::sync::Arc;
 
-use bytes::Bytes;
 use http::{HeaderMap, Response};
 use meta::patch::{self, strategic};
 use meta::{FieldError, GroupVersionKind, Reason, Status};
@@ -38,16 +37,14 @@ pub(super) async fn patch(
     let accepted = cx.accept(Offer::Resource)?;
     input::check_patch(&cx.headers, kind)?;
     let options = WriteOptions::read_patch(&cx.query)?;
-    let (patch, odd) = read_told(language, body).await?;
+    let (patch, odd) = parse(language, &input::read_bytes(body).await?)?;
     let manager = Manager::of(cx, &options);
     let complaints = std::sync::Mutex::new(Vec::new());
     let apply = |old: &Value| {
-        let mut new = patch.apply(kind, old)?;
-        let found = conform(kind, &mut new, &odd, options.field_validation)?;
+        let (new, found) = patch.change(kind, old, &odd, options.field_validation)?;
         *complaints
             .lock()
             .unwrap_or_else(std::sync::PoisonError::into_inner) = found;
-        kind.strategy().default(&mut new);
         Ok(new)
     };
     let change = Change {
@@ -133,22 +130,19 @@ pub(crate) enum Patch {
 
 /// Reads a patch that is no apply.
 pub(crate) async fn read_patch(language: Language, body: BoxBody) -> Result<Patch, Status> {
-    Ok(read_told(language, body).await?.0)
+    let bytes = input::read_bytes(body).await?;
+    Ok(parse(language, &bytes)?.0)
 }
 
-/// Reads a patch that is no apply, and what `fieldValidation` has to say of it.
-async fn read_told(language: Language, body: BoxBody) -> Result<(Patch, Vec<String>), Status> {
+/// Reads the bytes of a patch that is no apply, and what `fieldValidation` has to say
+/// of it.
+pub(crate) fn parse(language: Language, bytes: &[u8]) -> Result<(Patch, Vec<String>), Status> {
     let make: fn(Value) -> Patch = match language {
         Language::Json => Patch::Json,
         Language::Merge => Patch::Merge,
         Language::Strategic => Patch::Strategic,
         Language::Apply => return Err(Status::internal("an apply is no patch of a value")),
     };
-    let bytes = input::read_bytes(body).await?;
-    parse(&bytes, make)
-}
-
-fn parse(bytes: &Bytes, make: fn(Value) -> Patch) -> Result<(Patch, Vec<String>), Status> {
     let bad = |e: &dyn std::fmt::Display| Status::bad_request(format!("error decoding patch: {e}"));
     let decoded = json::decode(bytes, BODY_BYTES_MAX).map_err(|error| match error {
         DecodeError::Json(text) | DecodeError::Yaml(text) => bad(&text),
@@ -188,6 +182,22 @@ fn odd_members(operations: &[Value]) -> Vec<String> {
 }
 
 impl Patch {
+    /// Makes the new state of an object: patched, of its kind's types, with its
+    /// defaults; and what the client should be told: what is `odd` of the patch itself,
+    /// and unknown fields.
+    pub(crate) fn change(
+        &self,
+        kind: &Kind,
+        old: &Value,
+        odd: &[String],
+        validation: FieldValidation,
+    ) -> Result<(Value, Vec<String>), Status> {
+        let mut new = self.apply(kind, old)?;
+        let complaints = conform(kind, &mut new, odd, validation)?;
+        kind.strategy().default(&mut new);
+        Ok((new, complaints))
+    }
+
     /// Applies the patch to an object of a kind.
     pub(crate) fn apply(&self, kind: &Kind, object: &Value) -> Result<Value, Status> {
         match (self, kind.def()) {

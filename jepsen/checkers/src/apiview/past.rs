@@ -5,7 +5,7 @@ use std::fmt::{self, Display, Formatter};
 use std::sync::Arc;
 
 use crate::{
-    history::{Content, ROOT, Scope, TOKEN, Time},
+    history::{Content, Scope, TOKEN, Time, split_key},
     log::Log,
 };
 
@@ -70,10 +70,7 @@ impl Past {
             past.last = revision;
             for event in entry.events.iter() {
                 let key = String::from_utf8_lossy(&event.kv.key);
-                let Some((resource, key)) = key
-                    .strip_prefix(ROOT)
-                    .and_then(|below| below.split_once('/'))
-                else {
+                let Some((resource, key)) = split_key(&key) else {
                     continue;
                 };
                 let now = match event.delete {

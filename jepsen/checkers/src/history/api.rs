@@ -14,6 +14,18 @@ use super::{Span, Time};
 
 /// Begins the store's keys of all objects.
 pub const ROOT: &str = "/registry/";
+
+/// Splits a key of the store into the resource and the object's own key; `None` for what
+/// is no object's. A resource of a client's own has its group, which has a dot, before it.
+pub fn split_key(key: &str) -> Option<(&str, &str)> {
+    let below = key.strip_prefix(ROOT)?;
+    let (first, rest) = below.split_once('/')?;
+    if !first.contains('.') {
+        return Some((first, rest));
+    }
+    let (plural, rest) = rest.split_once('/')?;
+    Some((&below[..first.len() + 1 + plural.len()], rest))
+}
 /// Names, in [`Content::data`], the request that wrote this: used once in a history.
 pub const TOKEN: &str = "by";
 /// Holds, in [`Content::data`], the number of a counter.

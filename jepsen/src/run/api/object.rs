@@ -4,11 +4,13 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use checkers::history::{Content, ROOT, Read, Scope, Seen, TOKEN};
-use serde_json::Value;
+use checkers::history::{Content, Read, Scope, Seen, TOKEN, split_key};
+use serde_json::{Value, json};
 
 /// The resources clients work on.
 pub(super) const CONFIG_MAPS: &str = "configmaps";
+/// A resource of a client's own, as the store's keys name it: with its group.
+pub(super) const THINGS: &str = "jepsen.example.com/things";
 pub(super) const PODS: &str = "pods";
 pub(super) const REPLICA_SETS: &str = "replicasets";
 pub(super) const DEPLOYMENTS: &str = "deployments";
@@ -16,7 +18,7 @@ pub(super) const DEPLOYMENTS: &str = "deployments";
 /// Keeps of a value in the store what is kept of the object an API server shows.
 pub(super) fn digest(key: &[u8], value: Bytes) -> Bytes {
     let key = String::from_utf8_lossy(key);
-    let Some((resource, _)) = key.strip_prefix(ROOT).and_then(|k| k.split_once('/')) else {
+    let Some((resource, _)) = split_key(&key) else {
         return value;
     };
     // What is no object, such as who has which address, has nothing to keep.
@@ -39,7 +41,7 @@ fn content(resource: &str, object: &Value) -> Content {
     let owner = meta["ownerReferences"].as_array().into_iter().flatten();
     let mut owner = owner.filter(|o| o["controller"] == true);
     match resource {
-        CONFIG_MAPS => {
+        CONFIG_MAPS | THINGS => {
             let all = object["data"].as_object().into_iter().flatten();
             all.for_each(|(name, value)| keep(name, value));
         }
@@ -79,6 +81,22 @@ pub(super) fn version(object: &Value) -> i64 {
     text.and_then(|text| text.parse().ok()).unwrap_or(0)
 }
 
+/// Returns the definition of the resource of a client's own.
+pub(super) fn definition() -> Value {
+    let schema = json!({"type": "object", "properties": {
+        "data": {"type": "object", "additionalProperties": {"type": "string"}}}});
+    json!({
+        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": {"name": "things.jepsen.example.com"},
+        "spec": {
+            "group": "jepsen.example.com", "scope": "Namespaced",
+            "names": {"plural": "things", "kind": "Thing"},
+            "versions": [{"name": "v1", "served": true, "storage": true,
+                "schema": {"openAPIV3Schema": schema}}],
+        },
+    })
+}
+
 /// Reads an object.
 pub(super) fn seen(resource: &str, object: &Value) -> Seen {
     let meta = &object["metadata"];
@@ -98,9 +116,10 @@ pub(super) fn items(resource: &str, list: &Value) -> Vec<Seen> {
 
 /// Returns the path of a resource, in a namespace or over all.
 pub(super) fn path(resource: &str, namespace: Option<&str>) -> String {
-    let group = match resource {
-        DEPLOYMENTS | REPLICA_SETS => "/apis/apps/v1",
-        _ => "/api/v1",
+    let (group, resource) = match resource {
+        DEPLOYMENTS | REPLICA_SETS => ("/apis/apps/v1", resource),
+        THINGS => ("/apis/jepsen.example.com/v1", "things"),
+        _ => ("/api/v1", resource),
     };
     match namespace {
         Some(namespace) => format!("{group}/namespaces/{namespace}/{resource}"),
@@ -143,8 +162,6 @@ pub(super) fn age(read: Read, list: bool) -> String {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
 
     #[test]
@@ -164,6 +181,14 @@ mod tests {
         assert_eq!(
             (&*seen.key, seen.rv, seen.content.number("n")),
             ("a/x", 7, Some(3))
+        );
+        let stored = Bytes::from(json!({"data": {"by": "t2"}}).to_string());
+        let kept = digest(b"/registry/jepsen.example.com/things/a/x", stored);
+        let kept: Content = serde_json::from_slice(&kept).unwrap();
+        assert_eq!(kept.says("by"), Some("t2"));
+        assert_eq!(
+            path_of(THINGS, "a/x"),
+            "/apis/jepsen.example.com/v1/namespaces/a/things/x"
         );
         assert_eq!(
             digest(b"compact_rev_key", Bytes::from("9")),

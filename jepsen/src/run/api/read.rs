@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use checkers::history::{Came, Read, Scope};
 use rand::Rng;
 
-use super::object::{CONFIG_MAPS, DEPLOYMENTS, PODS};
+use super::object::{CONFIG_MAPS, DEPLOYMENTS, PODS, THINGS};
 use super::talk::Talker;
 use super::{LABEL, LABELS, NAMESPACES, write};
 
@@ -63,7 +63,11 @@ async fn one(client: &mut Talker) {
         1 => Read::AtLeast((newest - client.rng.random_range(0..BACK_MAX)).max(1)),
         _ => Read::Fresh,
     };
-    client.get(CONFIG_MAPS, &key, read).await;
+    let resource = match client.rng.random_bool(0.3) {
+        true => THINGS,
+        false => CONFIG_MAPS,
+    };
+    client.get(resource, &key, read).await;
     if client.rng.random_bool(0.5) {
         client.move_on();
     }
@@ -74,6 +78,7 @@ pub(super) fn scope(client: &mut Talker) -> Scope {
     let resource = match client.rng.random_range(0..8) {
         0 => PODS,
         1 => DEPLOYMENTS,
+        2 | 3 => THINGS,
         _ => CONFIG_MAPS,
     };
     let mut scope = Scope {
@@ -84,7 +89,7 @@ pub(super) fn scope(client: &mut Talker) -> Scope {
         let namespace = NAMESPACES[client.rng.random_range(0..NAMESPACES.len())];
         scope.namespace = Some(namespace.into());
     }
-    if resource == CONFIG_MAPS && client.rng.random_bool(0.4) {
+    if matches!(resource, CONFIG_MAPS | THINGS) && client.rng.random_bool(0.4) {
         let label = LABELS[client.rng.random_range(0..LABELS.len())];
         scope.labels.insert(LABEL.into(), label.into());
     }

@@ -73,6 +73,10 @@ pub(super) struct Http {
 
 const JSON: &str = "application/json";
 const MERGE: &str = "application/merge-patch+json";
+const OPERATIONS: &str = "application/json-patch+json";
+const APPLY: &str = "application/apply-patch+yaml";
+/// Who applies.
+const MANAGER: &str = "jepsen";
 
 impl Talker {
     /// Makes one; all it draws comes from the seed.
@@ -294,6 +298,38 @@ impl Talker {
             body: Some(body),
         };
         self.write(How::Patch, resource, key, rv, http).await
+    }
+
+    /// Says anew who wrote an object last, by a list of operations.
+    pub(super) async fn operate(
+        &mut self,
+        resource: &str,
+        key: &str,
+        rv: Option<i64>,
+        token: &str,
+    ) -> Came {
+        let set = |path: &str, value: &str| json!({"op": "add", "path": path, "value": value});
+        let mut body = vec![set("/data/by", token)];
+        body.extend(rv.map(|rv| set("/metadata/resourceVersion", &rv.to_string())));
+        let http = Http {
+            method: Method::PATCH,
+            path: path_of(resource, key),
+            kind: OPERATIONS,
+            body: Some(body.into()),
+        };
+        self.write(How::Patch, resource, key, rv, http).await
+    }
+
+    /// Applies an object, whoever owns what of it by now.
+    pub(super) async fn apply(&mut self, resource: &str, key: &str, body: Value) -> Came {
+        let path = path_of(resource, key);
+        let http = Http {
+            method: Method::PATCH,
+            path: format!("{path}?fieldManager={MANAGER}&force=true"),
+            kind: APPLY,
+            body: Some(body),
+        };
+        self.write(How::Apply, resource, key, None, http).await
     }
 
     async fn write(
