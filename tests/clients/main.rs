@@ -104,7 +104,7 @@ fn traefik_controller() {
     certificates(folder.path());
     let mut command = Command::new("python3");
     command
-        .arg(script("python/traefik.py"))
+        .arg(file("python/traefik.py"))
         .env("PYTHONDONTWRITEBYTECODE", "1")
         .env("TRAEFIK", traefik)
         .env("CERTIFICATES", folder.path());
@@ -118,7 +118,7 @@ fn speaks_protobuf(kubectl: &Path) {
     let request = wanted.serialize_request(&key).unwrap().pem().unwrap();
     let mut command = Command::new("python3");
     command
-        .arg(script("python/kubectl_protobuf.py"))
+        .arg(file("python/kubectl_protobuf.py"))
         .env("PYTHONDONTWRITEBYTECODE", "1")
         .env("SPEAKER", kubectl)
         .env("REQUEST", STANDARD.encode(request));

@@ -36,7 +36,7 @@ use crate::body::{self, JSON};
 use crate::serve::Handler;
 use crate::services;
 use crate::storage::{ListRequest, ReadVersion, Selector, VersionMatch, WatchRequest, WatchStream};
-use crate::subresources::UNSTORED;
+use registry::unstored::UNSTORED;
 
 /// Who owns what is made here.
 const MANAGER: &str = "kube-apiserver";

@@ -131,33 +131,33 @@ pub(crate) fn unmarshal_errors(lines: &[String]) -> Option<String> {
         [] => None,
         lines => Some(format!("yaml: unmarshal errors:\n  {}", lines.join("\n  "))),
     }
+}
 
-    /// An object that was read, and what its text has too much.
-    pub(crate) struct Taken {
-        /// The object, of its kind's types and without what the kind does not know.
-        pub(crate) object: Value,
-        /// What `fieldValidation` has to say; nothing where it says nothing.
-        pub(crate) complaints: Complaints,
-    }
+/// An object that was read, and what its text has too much.
+pub(crate) struct Taken {
+    /// The object, of its kind's types and without what the kind does not know.
+    pub(crate) object: Value,
+    /// What `fieldValidation` has to say; nothing where it says nothing.
+    pub(crate) complaints: Complaints,
+}
 
-    /// Takes an object of a kind from the bytes of a body.
-    pub(crate) fn take(
-        bytes: &[u8],
-        media: BodyMedia,
-        kind: &Kind,
-        validation: FieldValidation,
-    ) -> Result<Taken, Status> {
-        let decoded = decode(bytes, media, kind.kind)?;
-        let mut object = decoded.value;
-        check_type(kind, &mut object)?;
-        let unknown = kind.conform(&mut object)?;
-        let complaints = match validation {
-            FieldValidation::Ignore => Complaints::default(),
-            _ if unknown.is_empty() && decoded.duplicates.is_empty() => Complaints::default(),
-            _ => Complaints::of(kind, media, bytes, &unknown, &decoded.duplicates),
-        };
-        Ok(Taken { object, complaints })
-    }
+/// Takes an object of a kind from the bytes of a body.
+pub(crate) fn take(
+    bytes: &[u8],
+    media: BodyMedia,
+    kind: &Kind,
+    validation: FieldValidation,
+) -> Result<Taken, Status> {
+    let decoded = decode(bytes, media, kind.kind)?;
+    let mut object = decoded.value;
+    check_type(kind, &mut object)?;
+    let unknown = kind.conform(&mut object)?;
+    let complaints = match validation {
+        FieldValidation::Ignore => Complaints::default(),
+        _ if unknown.is_empty() && decoded.duplicates.is_empty() => Complaints::default(),
+        _ => Complaints::of(kind, media, bytes, &unknown, &decoded.duplicates),
+    };
+    Ok(Taken { object, complaints })
 }
 
 /// Refuses a body in protobuf: only built-in kinds have field numbers.
