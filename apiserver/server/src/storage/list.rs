@@ -103,7 +103,13 @@ impl ResourceStore {
             return self.list_from_store(selector, &plan).await;
         }
         match plan.from {
-            From::Fresh => self.fresh().await?,
+            From::Fresh => {
+                if let Some(snapshot) = self.fresh().await? {
+                    return Ok(self.page(&snapshot, selector, &plan));
+                }
+            }
+            // A page of a version that the cache has not heard of is the store's.
+            From::Exact(_) if plan.continued => {}
             From::Any => {}
             From::AtLeast(n) | From::Exact(n) => self.reach(n).await?,
         }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use meta::{Object, Reason, Status};
+use watchcache::Snapshot;
 
 use super::request::ReadVersion;
 use super::resource::{ResourceStore, WAIT_FOR_REVISION};
@@ -106,22 +107,23 @@ impl ResourceStore {
     }
 
     /// Waits until the cache is as fresh as the store was when this was called;
-    /// 429 when that takes too long.
-    pub(super) async fn fresh(&self) -> Result<(), Status> {
+    /// 429 when that takes too long. Returns the state that was found to be so, where
+    /// that was found by comparing.
+    pub(super) async fn fresh(&self) -> Result<Option<Snapshot>, Status> {
         let began = Instant::now();
         let wait = async {
             if self.store.reports_progress() {
                 let newest = self.store.current_revision().await;
                 self.arrive(newest.map_err(|e| e.into_status())?).await;
-                Ok(())
+                Ok(None)
             } else {
-                self.same_as_store().await
+                self.same_as_store().await.map(Some)
             }
         };
         let done = tokio::time::timeout(WAIT_FOR_REVISION, wait).await;
         self.metrics.read_wait.observe(began.elapsed());
         let (counted, result) = match done {
-            Ok(Ok(())) => (&self.metrics.consistent_reads, Ok(())),
+            Ok(Ok(proven)) => (&self.metrics.consistent_reads, Ok(proven)),
             Ok(Err(status)) => (&self.metrics.consistent_reads_failed, Err(status)),
             Err(_elapsed) => {
                 let late = Status::failure(
@@ -139,7 +141,7 @@ impl ResourceStore {
     /// Waits until the cache holds exactly what the store held when this was
     /// called. The way of stores whose progress reports cannot be relied on:
     /// it costs a list of all keys (without values), but it cannot be wrong.
-    async fn same_as_store(&self) -> Result<(), Status> {
+    async fn same_as_store(&self) -> Result<Snapshot, Status> {
         let mut reached = self.reached.subscribe();
         let page = PageRequest {
             prefix: self.root.clone(),
@@ -149,7 +151,7 @@ impl ResourceStore {
         let heads = self.store.list(page).await.map_err(|e| e.into_status())?;
         loop {
             reached.borrow_and_update();
-            let now = self.lock().cacher.snapshot();
+            let mut now = self.lock().cacher.snapshot();
             // Past the list's revision, or short of it with nothing missing.
             let same = now.revision >= heads.revision
                 || now.len() == heads.kvs.len()
@@ -160,7 +162,9 @@ impl ResourceStore {
                             .is_some_and(|o| o.resource_version.0 == kv.mod_revision)
                     });
             if same {
-                return Ok(());
+                // At either revision this is the state; who asks must hear the newer.
+                now.revision = now.revision.max(heads.revision);
+                return Ok(now);
             }
             // Never an error: the sender lives in `self`.
             let _ = reached.changed().await;

@@ -131,7 +131,7 @@ impl ResourceStore {
         }
         let fresh = match (request.version, request.send_initial_events) {
             (ReadVersion::At(n), Some(true)) => self.reach(n).await,
-            (ReadVersion::Unset, Some(_)) => self.fresh().await,
+            (ReadVersion::Unset, Some(_)) => self.fresh().await.map(drop),
             _ => Ok(()),
         };
         if let Err(status) = fresh {

@@ -70,7 +70,7 @@ pub(crate) fn one_of_each() -> Vec<(&'static str, &'static str, bool, Value)> {
             "apiregistration.k8s.io",
             "apiservices",
             false,
-            json!({"metadata": {"name": "v1.a.io"}, "spec": {"group": "a.io", "version": "v1", "groupPriorityMinimum": 1, "versionPriority": 1}}),
+            json!({"metadata": {"name": "v1.served-elsewhere.io"}, "spec": {"group": "served-elsewhere.io", "version": "v1", "groupPriorityMinimum": 1, "versionPriority": 1}}),
         ),
         (
             "certificates.k8s.io",

@@ -24,17 +24,20 @@ fn names(result: &ListResult) -> Vec<String> {
     names.collect()
 }
 
-/// Checks that a list shows every write answered before it began, at once.
+/// Checks that a list shows every write answered before it began, at once, and that its
+/// version is none before what the store had by then: versions never go back for whoever
+/// asks for what is fresh.
 pub async fn run_consistency(store: &Arc<dyn Store>) {
     let (fixture, other) = (resource(store).await, resource(store).await);
     let began = Instant::now();
     for i in 0..30 {
         let written = fixture.create("a", &format!("x{i}")).await;
         // Writes elsewhere move the store's revision, but not this resource's.
-        other.create("a", &format!("x{i}")).await;
+        let elsewhere = other.create("a", &format!("x{i}")).await;
         let result = list(&fixture, ListRequest::default()).await.expect("list");
         assert_eq!(result.items.len(), i + 1);
-        assert!(result.resource_version >= written.resource_version.0);
+        assert!(written.resource_version < elsewhere.resource_version);
+        assert!(result.resource_version >= elsewhere.resource_version.0);
     }
     let each = began.elapsed() / 30;
     assert!(
