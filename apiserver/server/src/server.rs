@@ -220,19 +220,7 @@ impl Server {
             shutdown: serving_token.clone(),
             storage: storage_token.clone(),
         });
-        let told = api.clone();
-        let told: Told = Arc::new(move || told.stores());
-        if !config.compact_every.is_zero() {
-            let (store, every) = (api.store.clone(), config.compact_every);
-            Compactor::start(store, told.clone(), every, storage_token.clone());
-        }
-        let following = compactor::follow(
-            api.store.clone(),
-            told,
-            COMPACTION_POLL,
-            storage_token.clone(),
-        );
-        tokio::spawn(following);
+        keep_compacted(&api, config.compact_every, &storage_token);
         let listener = Listener {
             tcp,
             tls: server_tls,
@@ -264,6 +252,23 @@ impl Server {
             }
         }
     }
+}
+
+/// Compacts the store's history, if that is ours to do, and tells the caches what it has
+/// forgotten, whoever compacted it.
+fn keep_compacted(api: &Arc<Api>, every: Duration, token: &CancellationToken) {
+    let told = api.clone();
+    let told: Told = Arc::new(move || told.stores());
+    if !every.is_zero() {
+        Compactor::start(api.store.clone(), told.clone(), every, token.clone());
+    }
+    let store = api.store.clone();
+    tokio::spawn(compactor::follow(
+        store,
+        told,
+        COMPACTION_POLL,
+        token.clone(),
+    ));
 }
 
 async fn open_store(source: &StoreSource) -> Result<Arc<dyn Store>, StartError> {

@@ -24,7 +24,7 @@ pub(super) struct Server {
 
 enum Kind {
     Store(Target),
-    Api(Cluster),
+    Api(Box<Cluster>),
     /// Somebody else's; its processes where they are on this machine and known.
     Remote {
         kubeconfig: PathBuf,
@@ -58,7 +58,7 @@ impl Server {
             let cluster = Cluster::up_with(keelson, &["--api-only"]).await?;
             servers.push(Self {
                 name: "keelson".to_owned(),
-                kind: Kind::Api(cluster),
+                kind: Kind::Api(Box::new(cluster)),
             });
         }
         if let Some(url) = &args.url {
