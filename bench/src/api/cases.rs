@@ -81,7 +81,7 @@ const fn alone(case: Case) -> Case {
 }
 
 /// Lists are long enough for few clients to keep the server busy.
-const fn lists(name: &'static str, accept: &'static str, query: &'static str) -> Case {
+const fn list(name: &'static str, accept: &'static str, query: &'static str) -> Case {
     Case {
         clients: 8,
         ..case(name, What::List(accept, query))
@@ -110,11 +110,11 @@ pub(crate) const CASES: &[Case] = &[
     case("patch a pod's status", What::Patch(Patch::Status)),
     case("apply a pod", What::Patch(Patch::Apply)),
     case("apply a pod, nothing new", What::Patch(Patch::ApplySame)),
-    lists("list 1,000 pods", JSON, ""),
-    lists("list 1,000 pods as protobuf", PROTOBUF, ""),
-    lists("list 1,000 pods as a table", TABLE, ""),
-    lists("list 100 of 1,000 pods", JSON, "limit=100"),
-    lists(
+    list("list 1,000 pods", JSON, ""),
+    list("list 1,000 pods as protobuf", PROTOBUF, ""),
+    list("list 1,000 pods as a table", TABLE, ""),
+    list("list 100 of 1,000 pods", JSON, "limit=100"),
+    list(
         "list the pods of a node",
         JSON,
         "fieldSelector=spec.nodeName%3Dnode-007",
