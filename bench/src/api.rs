@@ -17,7 +17,7 @@ pub(crate) use self::ask::prepare;
 pub(crate) use self::cases::{CASES, Case, run_case};
 use crate::cluster::Cluster;
 use crate::drive::{Plan, sum_up};
-use crate::report::{Bound, Report, say_error};
+use crate::report::{Report, say_error};
 use crate::store::is_named;
 
 #[derive(clap::Args)]
@@ -58,11 +58,7 @@ pub(crate) async fn run(keelson: &Path, args: &Args) -> anyhow::Result<Report> {
             ));
             rounds.push(one);
         }
-        let run = sum_up(case.name, "keelson", &rounds)?;
-        let bounds = case.bounds.iter();
-        let bounds = bounds.map(|&(metric, at_most)| Bound::new(&run, metric, at_most));
-        report.bounds.extend(bounds);
-        report.runs.push(run);
+        report.push(sum_up(case.name, "keelson", &rounds)?, case.bounds);
     }
     drop(callers);
     cluster.down().await?;

@@ -1,7 +1,7 @@
 //! A `keelson up` of its own for a benchmark, and what it costs.
 
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
+use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context, bail};
@@ -62,7 +62,7 @@ impl Cluster {
     }
 
     /// Starts one with more flags and waits until it says that it is ready.
-    pub(crate) async fn up_with(keelson: &Path, flags: &[&str]) -> anyhow::Result<Self> {
+    async fn up_with(keelson: &Path, flags: &[&str]) -> anyhow::Result<Self> {
         let folder = tempfile::tempdir()?;
         let log = std::fs::File::create(folder.path().join("log"))?;
         let mut child = Command::new(keelson)
@@ -127,13 +127,17 @@ impl Cluster {
 
     /// Ends the cluster and its pods.
     pub(crate) async fn down(mut self) -> anyhow::Result<()> {
-        let pid = self.child.id().context("the cluster ended")?.to_string();
-        Command::new("kill").args(["-TERM", &pid]).status().await?;
-        tokio::time::timeout(PATIENCE, self.child.wait())
-            .await
-            .context("does not end")??;
+        terminate(&mut self.child, PATIENCE).await?;
         Ok(())
     }
+}
+
+/// Asks a process to end and waits until it has.
+pub(crate) async fn terminate(child: &mut Child, patience: Duration) -> anyhow::Result<ExitStatus> {
+    let pid = child.id().context("it ended by itself")?.to_string();
+    Command::new("kill").args(["-TERM", &pid]).status().await?;
+    let ended = tokio::time::timeout(patience, child.wait()).await;
+    Ok(ended.context("does not end")??)
 }
 
 impl Subject for Cluster {

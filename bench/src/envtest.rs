@@ -13,12 +13,13 @@ use anyhow::{Context as _, bail};
 use client::Client;
 use futures::future::try_join_all;
 use hdrhistogram::Histogram;
-use tokio::process::{Child, Command};
+use tokio::process::Child;
 
 use self::assets::Assets;
-use crate::cluster::rss_mb;
+use crate::cluster::{self, rss_mb};
 use crate::report::Metric::{self, Max, P50, Rss};
-use crate::report::{Bound, Report, Run};
+use crate::report::{Report, Run};
+use crate::target::http_get;
 
 /// How long a start or a stop may take before the run is called broken.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -98,24 +99,14 @@ impl Figures {
         self.rss.sort_unstable();
         let mut api = Run::of(format!("{case}: kube-apiserver"), &self.api);
         api.server_rss_mb = self.rss.get(self.rss.len() / 2).copied().unwrap_or(0);
-        push(report, api, bounds);
-        push(
-            report,
-            Run::of(format!("{case}: etcd and kube-apiserver"), &self.both),
-            &[],
-        );
+        report.push(api, bounds);
+        let both = format!("{case}: etcd and kube-apiserver");
+        report.push(Run::of(both, &self.both), &[]);
     }
 
     fn tell_stop(&self, report: &mut Report, case: &str, bounds: &[(Metric, f64)]) {
-        push(report, Run::of(case.to_owned(), &self.stop), bounds);
+        report.push(Run::of(case.to_owned(), &self.stop), bounds);
     }
-}
-
-fn push(report: &mut Report, run: Run, bounds: &[(Metric, f64)]) {
-    let bounds = bounds.iter();
-    let bounds = bounds.map(|&(metric, at_most)| Bound::new(&run, metric, at_most));
-    report.bounds.extend(bounds);
-    report.runs.push(run);
 }
 
 fn micros(duration: Duration) -> u64 {
@@ -145,7 +136,7 @@ impl Plane {
         let began = Instant::now();
         let (etcd, store) = assets.start_etcd(folder.path())?;
         until("the store", || async {
-            let health = assets::http_get(store, "/health").await;
+            let health = http_get(store, "/health").await;
             health.is_ok_and(|text| text.contains("\"true\""))
         })
         .await?;
@@ -193,11 +184,8 @@ async fn until<F: Future<Output = bool>>(
 }
 
 async fn terminate(child: &mut Child) -> anyhow::Result<Duration> {
-    let pid = child.id().context("it ended by itself")?.to_string();
     let began = Instant::now();
-    Command::new("kill").args(["-TERM", &pid]).status().await?;
-    let status = tokio::time::timeout(PATIENCE, child.wait()).await;
-    let status = status.context("does not end")??;
+    let status = cluster::terminate(child, PATIENCE).await?;
     if !status.success() {
         bail!("ended with {status}");
     }

@@ -1,5 +1,6 @@
 //! One table for people, the same figures as JSON for machines.
 
+use std::fmt;
 use std::io::Write;
 use std::path::Path;
 
@@ -143,22 +144,21 @@ pub(crate) struct Ratio {
     pub(crate) held: Option<bool>,
 }
 
-/// What a figure of ours may be at most.
-#[derive(Serialize)]
+/// A figure that must not be above a bound.
+#[derive(Clone, Debug, Serialize)]
 pub(crate) struct Bound {
     pub(crate) case: String,
-    pub(crate) metric: String,
+    pub(crate) what: String,
     pub(crate) value: f64,
     pub(crate) at_most: f64,
     pub(crate) held: bool,
 }
 
 impl Bound {
-    pub(crate) fn new(run: &Run, metric: Metric, at_most: f64) -> Self {
-        let value = metric.of(run);
+    pub(crate) fn new(case: &str, what: &str, value: f64, at_most: f64) -> Self {
         Self {
-            case: run.case.clone(),
-            metric: metric.name().to_owned(),
+            case: case.to_owned(),
+            what: what.to_owned(),
             value,
             at_most,
             held: value <= at_most,
@@ -166,7 +166,32 @@ impl Bound {
     }
 }
 
+impl fmt::Display for Bound {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let verdict = if self.held { "within" } else { "NOT within" };
+        let (case, what, value) = (&self.case, &self.what, short(self.value));
+        write!(f, "{case}: {what}: {value}, {verdict} {}", self.at_most)
+    }
+}
+
+/// Writes a number as short as its size allows.
+pub(crate) fn short(value: f64) -> String {
+    match value.abs() {
+        v if v >= 100.0 || v == v.trunc() => format!("{value:.0}"),
+        _ => format!("{value:.2}"),
+    }
+}
+
 impl Report {
+    /// Takes a run, and what some of its figures may be at most.
+    pub(crate) fn push(&mut self, run: Run, bounds: &[(Metric, f64)]) {
+        let bound = |&(metric, at_most): &(Metric, f64)| {
+            Bound::new(&run.case, metric.name(), metric.of(&run), at_most)
+        };
+        self.bounds.extend(bounds.iter().map(bound));
+        self.runs.push(run);
+    }
+
     pub(crate) fn print(&self) -> anyhow::Result<()> {
         let mut out = std::io::stdout().lock();
         if !self.engines.is_empty() {
@@ -229,12 +254,7 @@ impl Report {
             )?;
         }
         for bound in &self.bounds {
-            let not = if bound.held { "" } else { "NOT " };
-            writeln!(
-                out,
-                "{} {}: {:.1}, {not}within {}",
-                bound.case, bound.metric, bound.value, bound.at_most
-            )?;
+            writeln!(out, "{bound}")?;
         }
         Ok(())
     }

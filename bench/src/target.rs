@@ -1,6 +1,6 @@
 //! A store, ours or a peer's, in a folder of its own: one member or several.
 
-use std::net::TcpListener;
+use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::{Duration, Instant};
@@ -216,11 +216,7 @@ impl Target {
         let Some(mut child) = self.members[at].child.take() else {
             return Ok(());
         };
-        let pid = child.id().context("it ended")?.to_string();
-        Command::new("kill").args(["-TERM", &pid]).status().await?;
-        tokio::time::timeout(PATIENCE, child.wait())
-            .await
-            .context("does not end")??;
+        cluster::terminate(&mut child, PATIENCE).await?;
         Ok(())
     }
 
@@ -268,7 +264,7 @@ pub(crate) async fn syncs_of(port: u16) -> anyhow::Result<u64> {
         "etcd_disk_backend_commit_duration_seconds_count ",
     ];
     let mut syncs = 0;
-    let text = metrics(port).await?;
+    let text = http_get(SocketAddr::from(([127, 0, 0, 1], port)), "/metrics").await?;
     let counts = text
         .lines()
         .filter_map(|line| COUNTS.iter().find_map(|name| line.strip_prefix(name)));
@@ -278,10 +274,10 @@ pub(crate) async fn syncs_of(port: u16) -> anyhow::Result<u64> {
     Ok(syncs)
 }
 
-/// Reads a member's metrics.
-async fn metrics(port: u16) -> anyhow::Result<String> {
-    let mut stream = tokio::net::TcpStream::connect(("127.0.0.1", port)).await?;
-    let ask = "GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
+/// Asks a server over plain HTTP.
+pub(crate) async fn http_get(server: SocketAddr, path: &str) -> anyhow::Result<String> {
+    let mut stream = tokio::net::TcpStream::connect(server).await?;
+    let ask = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
     stream.write_all(ask.as_bytes()).await?;
     let mut answer = String::new();
     stream.read_to_string(&mut answer).await?;

@@ -27,6 +27,7 @@ use http_body_util::BodyExt;
 use meta::value;
 use registry::Kind;
 use registry::standing::{self, Due, Standing, apiservices, flowcontrol};
+use registry::unstored::UNSTORED;
 use serde_json::Value;
 
 use self::endpoints::Addresses;
@@ -36,7 +37,6 @@ use crate::body::{self, JSON};
 use crate::serve::Handler;
 use crate::services;
 use crate::storage::{ListRequest, ReadVersion, Selector, VersionMatch, WatchRequest, WatchStream};
-use registry::unstored::UNSTORED;
 
 /// Who owns what is made here.
 const MANAGER: &str = "kube-apiserver";

@@ -10,7 +10,7 @@ use futures::future::try_join_all;
 use http::header::{ACCEPT, CONTENT_TYPE};
 use http::{Method, Request};
 use http_body_util::{BodyExt as _, Full};
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::cluster::Cluster;
 
@@ -52,7 +52,7 @@ pub(crate) async fn prepare(cluster: &Cluster) -> anyhow::Result<Callers> {
         let transport = callers.of(lane);
         async move {
             for nth in (lane as u64..PODS).step_by(CONNECTIONS) {
-                let pod = pod(&format!("there-{nth:06}"), Some(nth % NODES));
+                let pod = pod(&format!("there-{nth:06}"), nth % NODES)?;
                 create(&transport, PODS_PATH, &pod).await?;
             }
             anyhow::Ok(())
@@ -63,34 +63,14 @@ pub(crate) async fn prepare(cluster: &Cluster) -> anyhow::Result<Callers> {
 }
 
 /// Makes a pod as a Deployment would, some 2 kB of it once stored.
-pub(super) fn pod(name: &str, node: Option<u64>) -> Value {
-    let probe = json!({"httpGet": {"path": "/healthz", "port": 8080, "scheme": "HTTP"},
-        "initialDelaySeconds": 5, "periodSeconds": 10});
-    json!({
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {
-            "name": name,
-            "labels": {"app": "web", "pod-template-hash": "6d4cf56db6", "tier": "front"},
-            "annotations": {"bench/n": NUMBER},
-        },
-        "spec": {
-            "nodeName": node.map(|nth| format!("node-{nth:03}")),
-            "containers": [{
-                "name": "web",
-                "image": "registry.example/web:1.2.3",
-                "args": ["--port=8080", "--log-level=info"],
-                "ports": [{"containerPort": 8080, "name": "http"}],
-                "env": [{"name": "REGION", "value": "eu"}, {"name": "TIER", "value": "front"}],
-                "resources": {"requests": {"cpu": "100m", "memory": "64Mi"},
-                    "limits": {"memory": "128Mi"}},
-                "readinessProbe": probe,
-                "livenessProbe": probe,
-                "volumeMounts": [{"name": "scratch", "mountPath": "/scratch"}],
-            }],
-            "volumes": [{"name": "scratch", "emptyDir": {}}],
-        },
-    })
+pub(super) fn pod(name: &str, node: u64) -> anyhow::Result<Value> {
+    // That of `bench/instructions api`, so that both speak of the same.
+    let text = include_str!("../../../apiserver/server/benches/pod.json");
+    let mut pod: Value = serde_json::from_str(text)?;
+    pod["metadata"]["name"] = name.into();
+    pod["metadata"]["annotations"]["bench/n"] = NUMBER.into();
+    pod["spec"]["nodeName"] = format!("node-{node:03}").into();
+    Ok(pod)
 }
 
 /// A number in a body that counts up; every one is as long as this.

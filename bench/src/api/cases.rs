@@ -196,7 +196,7 @@ fn creates(callers: &Callers, nth: usize, run: &Arc<Run>, deletes: bool) -> Clie
         let (transport, nth) = (transport.clone(), run.next());
         Box::pin(async move {
             let name = format!("made-{nth:08}");
-            create(&transport, PODS_PATH, &pod(&name, Some(nth % NODES))).await?;
+            create(&transport, PODS_PATH, &pod(&name, nth % NODES)?).await?;
             if !deletes {
                 return Ok(1);
             }
@@ -210,14 +210,14 @@ fn creates(callers: &Callers, nth: usize, run: &Arc<Run>, deletes: bool) -> Clie
 }
 
 /// Where a client's own object is, and the object.
-fn own(own: Own, nth: usize) -> (&'static str, String, Value) {
+fn own(own: Own, nth: usize) -> anyhow::Result<(&'static str, String, Value)> {
     let name = format!("own-{nth:04}");
     if matches!(own, Own::Pod | Own::PodStatus) {
-        let mut pod = pod(&name, Some(nth as u64 % NODES));
+        let mut pod = pod(&name, nth as u64 % NODES)?;
         if let Own::PodStatus = own {
             pod["status"] = json!({"phase": "Running", "message": NUMBER});
         }
-        return (PODS_PATH, name, pod);
+        return Ok((PODS_PATH, name, pod));
     }
     let lease = json!({
         "apiVersion": "coordination.k8s.io/v1",
@@ -229,7 +229,7 @@ fn own(own: Own, nth: usize) -> (&'static str, String, Value) {
             "renewTime": format!("{RENEWED}{NUMBER}Z"),
         },
     });
-    (LEASES_PATH, name, lease)
+    Ok((LEASES_PATH, name, lease))
 }
 
 /// The part of a lease's time of renewal that stays.
@@ -237,7 +237,7 @@ const RENEWED: &str = "2026-01-01T00:00:00.";
 
 async fn updates(callers: &Callers, nth: usize, whose: Own) -> anyhow::Result<Client> {
     let transport = callers.of(nth);
-    let (folder, name, object) = own(whose, nth);
+    let (folder, name, object) = own(whose, nth)?;
     let mut stored = create(&transport, folder, &object).await?;
     let (path, mark) = match whose {
         Own::Pod => (format!("{folder}/{name}"), r#""bench/n":""#.to_owned()),
@@ -276,7 +276,7 @@ async fn updates(callers: &Callers, nth: usize, whose: Own) -> anyhow::Result<Cl
 
 async fn patches(callers: &Callers, nth: usize, patch: Patch) -> anyhow::Result<Client> {
     let transport = callers.of(nth);
-    let (_, name, mut object) = own(Own::Pod, nth);
+    let (_, name, object) = own(Own::Pod, nth)?;
     let path = format!("{PODS_PATH}/{name}");
     let (query, content_type, body, mark) = match patch {
         Patch::Json => (
@@ -306,15 +306,12 @@ async fn patches(callers: &Callers, nth: usize, patch: Patch) -> anyhow::Result<
             .to_string(),
             r#""message":""#,
         ),
-        Patch::Apply | Patch::ApplySame => {
-            object["metadata"]["namespace"] = "default".into();
-            (
-                "?fieldManager=bench",
-                "application/apply-patch+yaml",
-                object.to_string(),
-                r#""bench/n":""#,
-            )
-        }
+        Patch::Apply | Patch::ApplySame => (
+            "?fieldManager=bench",
+            "application/apply-patch+yaml",
+            object.to_string(),
+            r#""bench/n":""#,
+        ),
     };
     let ask = Ask::new(Method::PATCH, format!("{path}{query}")).sends(content_type);
     let counts = !matches!(patch, Patch::ApplySame);

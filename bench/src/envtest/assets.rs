@@ -8,7 +8,6 @@ use anyhow::Context as _;
 use client::ClientConfig;
 use client::config::{Kubeconfig, User};
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::process::{Child, Command};
 
 /// Who signs certificates.
@@ -156,14 +155,4 @@ impl Assets {
 /// Finds a port that was free a moment ago, which is all that can be known.
 fn free_address() -> anyhow::Result<SocketAddr> {
     Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?)
-}
-
-/// Asks a server over plain HTTP.
-pub(super) async fn http_get(server: SocketAddr, path: &str) -> anyhow::Result<String> {
-    let mut stream = tokio::net::TcpStream::connect(server).await?;
-    let ask = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
-    stream.write_all(ask.as_bytes()).await?;
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).await?;
-    Ok(answer)
 }

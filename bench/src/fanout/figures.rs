@@ -5,6 +5,7 @@ use std::io::Write;
 use serde::Serialize;
 
 use crate::plot::{self, Bar};
+use crate::report::{Bound, short};
 
 /// The most cores that may be busy with something else for figures to be believed.
 const QUIET_CORES: f64 = 0.25;
@@ -74,22 +75,12 @@ pub(crate) struct Fact {
     pub(crate) value: f64,
 }
 
-/// A figure that must not be above a bound.
-#[derive(Clone, Debug, Serialize)]
-pub(crate) struct Check {
-    pub(crate) case: String,
-    pub(crate) what: String,
-    pub(crate) value: f64,
-    pub(crate) at_most: f64,
-    pub(crate) held: bool,
-}
-
 /// Everything that one run found.
 #[derive(Debug, Default, Serialize)]
 pub(crate) struct Results {
     pub(crate) figures: Vec<Figures>,
     pub(crate) facts: Vec<Fact>,
-    pub(crate) checks: Vec<Check>,
+    pub(crate) checks: Vec<Bound>,
     /// What makes the run a failure.
     pub(crate) broken: Vec<String>,
 }
@@ -112,13 +103,7 @@ impl Results {
 
     /// Holds a figure against a bound.
     pub(super) fn check(&mut self, case: &str, what: &str, value: f64, at_most: f64) {
-        self.checks.push(Check {
-            case: case.to_owned(),
-            what: what.to_owned(),
-            value,
-            at_most,
-            held: value <= at_most,
-        });
+        self.checks.push(Bound::new(case, what, value, at_most));
     }
 
     pub(super) fn breaks(&mut self, what: String) {
@@ -148,15 +133,7 @@ impl Results {
             writeln!(out, "{at}, {of}: {}: {}", fact.what, short(fact.value))?;
         }
         for check in &self.checks {
-            let verdict = if check.held { "within" } else { "NOT within" };
-            writeln!(
-                out,
-                "{}: {}: {}, {verdict} {}",
-                check.case,
-                check.what,
-                short(check.value),
-                check.at_most
-            )?;
+            writeln!(out, "{check}")?;
         }
         for broken in &self.broken {
             writeln!(out, "BROKEN: {broken}")?;
@@ -229,14 +206,6 @@ impl Results {
             .collect();
         let longest = bars.iter().map(|bar| bar.value).fold(1.0, f64::max);
         plot::bars("server CPU, µs for each delivered event", &bars, longest)
-    }
-}
-
-/// Writes a number as short as its size allows.
-fn short(value: f64) -> String {
-    match value.abs() {
-        v if v >= 100.0 || v == v.trunc() => format!("{value:.0}"),
-        _ => format!("{value:.2}"),
     }
 }
 

@@ -55,7 +55,7 @@ impl Server {
             return Ok(servers);
         }
         if let Some(keelson) = keelson {
-            let cluster = Cluster::up_with(keelson, &["--api-only"]).await?;
+            let cluster = Cluster::api_only(keelson).await?;
             servers.push(Self {
                 name: "keelson".to_owned(),
                 kind: Kind::Api(Box::new(cluster)),

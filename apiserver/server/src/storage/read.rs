@@ -151,7 +151,10 @@ impl ResourceStore {
         let heads = self.store.list(page).await.map_err(|e| e.into_status())?;
         loop {
             reached.borrow_and_update();
-            let mut now = self.lock().cacher.snapshot();
+            let (mut now, serves) = {
+                let hub = self.lock();
+                (hub.cacher.snapshot(), hub.cacher.is_ready())
+            };
             // Past the list's revision, or short of it with nothing missing.
             let same = now.revision >= heads.revision
                 || now.len() == heads.kvs.len()
@@ -161,6 +164,10 @@ impl ResourceStore {
                             .and_then(|key| now.get(key))
                             .is_some_and(|o| o.resource_version.0 == kv.mod_revision)
                     });
+            // It may have ceased to serve while it was waited for.
+            if same && !serves {
+                return Err(self.not_ready());
+            }
             if same {
                 // At either revision this is the state; who asks must hear the newer.
                 now.revision = now.revision.max(heads.revision);
