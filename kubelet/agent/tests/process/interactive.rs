@@ -170,11 +170,11 @@ async fn a_terminal_is_the_commands_own() {
     let (out, _, end) = heard(session).await;
     // The terminal shows what is typed.
     assert_eq!((out.as_str(), end), ("go\r\n33 99\r\n", Ok(4)));
-    // Its user can interrupt, and end the input.
-    let mut session = world
-        .run(&id, &["sh", "-c", "echo on; sleep 3604"], TTY)
-        .await;
-    until_heard(&mut session, "on\r\n").await;
+    // Its user can interrupt, and end the input. No shell takes part: one that is just
+    // about to fork keeps an interrupt to itself until its new child has ended.
+    let mut session = world.run(&id, &["cat"], TTY).await;
+    send(&session, bytes("on\n")).await;
+    until_heard(&mut session, "on\r\non\r\n").await;
     send(&session, bytes("\x03")).await;
     assert_eq!(heard(session).await.2, Ok(130));
     let session = world.run(&id, &["cat"], TTY).await;
