@@ -449,6 +449,13 @@ impl Core {
         self.fanout.due()
     }
 
+    /// Wakes everybody who reads a stream, to see for themselves.
+    pub(crate) fn wake_all_streams(&self) {
+        for signal in self.streams.values() {
+            signal.notify_one();
+        }
+    }
+
     fn wake_streams(&self, ids: &[StreamId]) {
         for id in ids {
             if let Some(signal) = self.streams.get(id) {
@@ -460,8 +467,6 @@ impl Core {
 
 impl Drop for Core {
     fn drop(&mut self) {
-        for signal in self.streams.values() {
-            signal.notify_one();
-        }
+        self.wake_all_streams();
     }
 }

@@ -141,9 +141,14 @@ impl Shared {
         *self.lock() = Some(core);
     }
 
-    /// Takes the core away; everybody who waits for it is told.
+    /// Takes the core away; everybody who waits for it is told, and every watch
+    /// stream ends.
     pub(crate) fn remove(&self) -> Option<Core> {
-        self.lock().take()
+        let core = self.lock().take();
+        if let Some(core) = &core {
+            core.wake_all_streams();
+        }
+        core
     }
 
     /// Says whether this member only learns, and does not vote.

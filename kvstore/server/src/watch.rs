@@ -158,6 +158,7 @@ pub(crate) fn replies(session: Arc<Session>) -> BoxStream<'static, WatchReply> {
         session,
         ready: VecDeque::new(),
         more: false,
+        told_all: false,
     };
     futures::stream::unfold(reader, |mut reader| async move {
         let reply = reader.next().await?;
@@ -171,6 +172,9 @@ struct Reader {
     ready: VecDeque<WatchReply>,
     /// Whether the hub has more to say about the past.
     more: bool,
+    /// Whether the hub said all it had when it was asked last: for whatever is new
+    /// since then there is a signal.
+    told_all: bool,
 }
 
 impl Reader {
@@ -180,17 +184,19 @@ impl Reader {
                 // Reading history takes the core each time: others get their turn.
                 tokio::task::yield_now().await;
             }
+            if self.told_all {
+                self.session.signal.notified().await;
+            }
             // Looked at first, so that what was asked before closing is answered.
             let closed = self.session.closed.load(Ordering::Acquire);
             let polled = self.session.poll()?;
             self.more = polled.more;
             self.ready.extend(polled.replies);
-            if self.ready.is_empty() && !self.more {
-                if closed {
-                    return None;
-                }
-                self.session.signal.notified().await;
+            if closed && self.ready.is_empty() && !self.more {
+                return None;
             }
+            // The signal of closing may be the one that brought us here.
+            self.told_all = !self.more && !closed;
         }
         self.ready.pop_front()
     }

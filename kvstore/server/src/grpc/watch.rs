@@ -41,7 +41,6 @@ impl StreamingService<pb::WatchRequest> for Watch {
     fn call(&mut self, request: Request<Streaming<pb::WatchRequest>>) -> Self::Future {
         let handle = self.0.for_caller(&request);
         let session = Session::open(&handle);
-        let stop = self.0.shared.stop.clone();
         let gone = CancellationToken::new();
         let (fail, failed) = oneshot::channel();
         let follow = follow(Arc::clone(&session), request.into_inner(), fail);
@@ -68,12 +67,7 @@ impl StreamingService<pb::WatchRequest> for Watch {
         // What was wrong with a request ends the stream, behind what was ready.
         let failure = stream::once(failed)
             .filter_map(|failed| std::future::ready(failed.ok().map(Err::<WatchMessage, Status>)));
-        std::future::ready(Ok(Response::new(
-            messages
-                .chain(failure)
-                .take_until(stop.cancelled_owned())
-                .boxed(),
-        )))
+        std::future::ready(Ok(Response::new(messages.chain(failure).boxed())))
     }
 }
 

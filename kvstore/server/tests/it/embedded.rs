@@ -84,10 +84,15 @@ async fn a_stopped_member_says_so_and_ends_its_watches() {
     assert!(watch.next().await.unwrap().created);
     // A client that stays connected does not hold the member up for long.
     let mut kv = store.kv().await;
+    let mut client = crate::watch::Client::open(&store).await;
+    assert!(client.create(crate::watch::on("a", "")).await.created);
     kv.put("a", "1").await;
+    assert_eq!(client.next().await.events.len(), 1);
     let began = tokio::time::Instant::now();
     store.running.take().unwrap().shutdown().await;
     assert!(began.elapsed() < DEADLINE);
+    // Its stream was not cut: it ended, though the client would have asked for more.
+    assert_eq!(client.replies.message().await.unwrap(), None);
     let rest = tokio::time::timeout(DEADLINE, watch.collect::<Vec<_>>())
         .await
         .unwrap();
