@@ -16,7 +16,7 @@ use tonic_prost::{ProstCodec, ProstDecoder, ProstEncoder};
 const BUFFER_BYTES: usize = 1_024;
 
 /// Encoded bytes after which a stream of messages is handed on (tonic's own choice).
-const YIELD_BYTES: usize = 32 << 10;
+pub const YIELD_BYTES: usize = 32 << 10;
 
 /// Encodes `T`, decodes `U`.
 #[derive(Debug, Clone)]

@@ -110,9 +110,11 @@ where
     if visit.door == Door::Peers {
         builder.http2().max_frame_size(PEER_FRAME_BYTES);
     }
+    // In a box of its own: hyper keeps the place of a call's future for as long as its
+    // stream lives, which is four kilobytes of each watch, and moves it about before.
     let service = service_fn(move |request| {
         let (visit, edge) = (visit.clone(), Arc::clone(&edge));
-        async move { Ok::<_, Infallible>(route::route(request, visit, edge).await) }
+        Box::pin(async move { Ok::<_, Infallible>(route::route(request, visit, edge).await) })
     });
     let ended = match greeting {
         Greeting::Http1(head) => {

@@ -11,7 +11,7 @@ use proto::etcdserverpb::{
     self as pb, watch_create_request::FilterType, watch_request::RequestUnion,
 };
 use tokio::sync::oneshot;
-use tokio_util::sync::CancellationToken;
+use tokio_util::task::AbortOnDropHandle;
 use tonic::{
     Request, Response, Status, Streaming,
     server::{Grpc, StreamingService},
@@ -41,17 +41,15 @@ impl StreamingService<pb::WatchRequest> for Watch {
     fn call(&mut self, request: Request<Streaming<pb::WatchRequest>>) -> Self::Future {
         let handle = self.0.for_caller(&request);
         let session = Session::open(&handle);
-        let gone = CancellationToken::new();
         let (fail, failed) = oneshot::channel();
         let follow = follow(Arc::clone(&session), request.into_inner(), fail);
-        tokio::spawn(gone.clone().run_until_cancelled_owned(follow));
+        // Nobody is listened to once nobody listens.
+        let listening = AbortOnDropHandle::new(tokio::spawn(follow));
         let header = self.0.header(0).unwrap_or_default();
         let shared = Arc::clone(&self.0.shared);
         let limit = shared.config.max_request_bytes + super::OVERHEAD_BYTES;
-        // Nobody is listened to once nobody listens.
-        let guard = gone.drop_guard();
         let messages = replies(session).flat_map(move |reply| {
-            let _held = &guard;
+            let _held = &listening;
             let raft_term = shared.term.load(std::sync::atomic::Ordering::Relaxed);
             let header = pb::ResponseHeader {
                 raft_term,

@@ -142,6 +142,12 @@ fn wire(event: &Event, prev_kv: bool) -> &Bytes {
     })
 }
 
+/// Returns buffers that begin with nothing and are of the size of a message then: a
+/// stream lives long, and is mostly silent.
+fn buffers() -> BufferSettings {
+    BufferSettings::new(0, proto::codec::YIELD_BYTES)
+}
+
 /// Encodes [`WatchMessage`], decodes `WatchRequest`.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct WatchCodec;
@@ -157,7 +163,7 @@ impl Codec for WatchCodec {
     }
 
     fn decoder(&mut self) -> ProstDecoder<WatchRequest> {
-        ProstCodec::<WatchResponse, WatchRequest>::raw_decoder(proto::codec::buffers())
+        ProstCodec::<WatchResponse, WatchRequest>::raw_decoder(buffers())
     }
 }
 
@@ -169,7 +175,7 @@ impl Encoder for WatchEncoder {
     type Error = Status;
 
     fn buffer_settings(&self) -> BufferSettings {
-        proto::codec::buffers()
+        buffers()
     }
 
     fn encode(&mut self, message: WatchMessage, out: &mut EncodeBuf<'_>) -> Result<(), Status> {
