@@ -54,6 +54,9 @@ pub(crate) struct Args {
     /// Nemeses, all of them, or none; see --list.
     #[arg(long, default_value = "all")]
     nemesis: String,
+    /// How often the nemesis begins something, such as 20s; by chance if not given.
+    #[arg(long, value_parser = span)]
+    every: Option<Duration>,
     /// How long clients work, such as 90s, 30m, 2h.
     #[arg(long, default_value = "60s", value_parser = span)]
     time: Duration,
@@ -194,6 +197,7 @@ async fn all(args: &Args, ready: Ready) -> anyhow::Result<Outcome> {
         bed,
         upper: (),
         choices,
+        every: args.every,
         seed,
         started: world.started(),
         tell,
@@ -312,6 +316,9 @@ fn about(args: &Args, seed: u64, bed: &Bed) -> About {
         args.nodes,
         args.rate,
     );
+    if let Some(every) = args.every {
+        command += &format!(" --every {}s", every.as_secs());
+    }
     if let Some(given) = &args.target {
         let kind = if given.ours { "keelson" } else { "etcd" };
         command.push_str(&format!(" --target {kind}={target}"));

@@ -10,7 +10,7 @@ mod process;
 
 use rand::rngs::StdRng;
 
-use crate::bed::{Bed, Ground};
+use crate::bed::{Bed, Ground, Victims};
 use crate::error::{Error, Result};
 
 /// Hurts a cluster, and ends it again.
@@ -107,8 +107,11 @@ pub const KINDS: &[Kind] = &[
         "kill",
         "SIGKILL to one, the leader, a majority or all",
         nothing,
-        || Box::new(process::Kill),
+        || Box::new(process::Kill(None)),
     ),
+    kind("kill-leader", "SIGKILL to the leader", nothing, || {
+        Box::new(process::Kill(Some(Victims::Leader)))
+    }),
     kind(
         "pause",
         "SIGSTOP to one, the leader, a majority or all",

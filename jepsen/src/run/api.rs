@@ -84,6 +84,9 @@ pub(crate) struct Args {
     /// Nemeses, all that fit, or none; see --list.
     #[arg(long, default_value = "all")]
     nemesis: String,
+    /// How often the nemesis begins something, such as 20s; by chance if not given.
+    #[arg(long, value_parser = span)]
+    every: Option<Duration>,
     /// How many requests a second all clients make together; 0 is as many as they can.
     #[arg(long, default_value_t = 200)]
     rate: u32,
@@ -208,6 +211,7 @@ async fn all(args: &Args, ready: Ready) -> anyhow::Result<Outcome> {
         bed,
         upper: plane,
         choices,
+        every: args.every,
         seed,
         started: world.started(),
         tell,
@@ -276,6 +280,9 @@ fn about(args: &Args, seed: u64) -> About {
         args.nodes,
         args.rate,
     );
+    if let Some(every) = args.every {
+        command += &format!(" --every {}s", every.as_secs());
+    }
     let mut target = "built in".to_owned();
     if let Some(path) = &args.keelson {
         target = path.display().to_string();

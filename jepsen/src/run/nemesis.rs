@@ -113,6 +113,8 @@ pub(super) struct Tormentor<U = ()> {
     /// What stands on it, if anything.
     pub(super) upper: U,
     pub(super) choices: Vec<Choice>,
+    /// How often a round begins; by chance if not given.
+    pub(super) every: Option<Duration>,
     pub(super) seed: u64,
     pub(super) started: Instant,
     pub(super) tell: UnboundedSender<Event>,
@@ -134,13 +136,20 @@ impl<U: Upper> Tormentor<U> {
         let mut rng = StdRng::seed_from_u64(self.seed);
         let mut skipped = Vec::new();
         let mut lost = None;
+        let mut began = Instant::now();
         while lost.is_none() && !self.stopped() {
-            self.rest(rng.random_range(CALM));
+            let calm = rng.random_range(CALM);
+            self.rest(
+                self.every
+                    .map_or(calm, |every| every.saturating_sub(began.elapsed())),
+            );
             if self.stopped() || self.choices.is_empty() {
                 continue;
             }
+            began = Instant::now();
             let round = self.hurt(&mut rng, &mut skipped);
-            self.rest(rng.random_range(HURT));
+            let hurt = rng.random_range(HURT);
+            self.rest(self.every.map_or(hurt, |every| hurt.min(every / 2)));
             lost = self.heal(round).err().map(|e| e.to_string());
         }
         if lost.is_none() {

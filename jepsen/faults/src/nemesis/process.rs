@@ -4,19 +4,20 @@ use rand::Rng;
 use rand::rngs::StdRng;
 
 use super::{Nemesis, who};
-use crate::bed::Bed;
+use crate::bed::{Bed, Victims};
 use crate::error::Result;
 
 /// Clocks are wrong by as many seconds at most.
 const SKEW_SECONDS_MAX: i64 = 3600;
 
-/// Kills without warning.
+/// Kills without warning, whoever is drawn or these.
 #[derive(Debug)]
-pub(super) struct Kill;
+pub(super) struct Kill(pub(super) Option<Victims>);
 
 impl Nemesis for Kill {
     fn start(&mut self, bed: &mut Bed, rng: &mut StdRng) -> Result<String> {
-        let victims = bed.pick(bed.draw(rng), rng)?;
+        let victims = self.0.unwrap_or_else(|| bed.draw(rng));
+        let victims = bed.pick(victims, rng)?;
         for &at in &victims {
             bed.look_for_crashes();
             bed.cluster.members[at].kill();
