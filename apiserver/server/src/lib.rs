@@ -43,6 +43,7 @@ mod query;
 mod request_info;
 mod resources;
 mod respond;
+mod seldom;
 pub mod serve;
 pub mod server;
 mod service_tokens;

@@ -24,15 +24,15 @@ use crate::pipeline::Context;
 use crate::request_info::{ResourceRequest, Verb};
 use crate::storage::{Series, SeriesKind, SeriesValue};
 
+mod sizes;
+
+use sizes::Sizes;
+pub(crate) use sizes::WatchEvents;
+
 /// Upstream's bounds of `apiserver_request_duration_seconds`.
 const SECONDS: [f64; 24] = [
     0.005, 0.025, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 1.25, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0,
     10.0, 15.0, 20.0, 30.0, 45.0, 60.0, 120.0,
-];
-
-/// Upstream's bounds of `apiserver_watch_events_sizes`, in bytes.
-const SIZES: [f64; 8] = [
-    1024.0, 2048.0, 4096.0, 8192.0, 16384.0, 32768.0, 65536.0, 131_072.0,
 ];
 
 /// What a request was, for counting. Names come from paths only where a
@@ -65,22 +65,6 @@ struct WatchLabels {
     resource: String,
 }
 
-/// Counts the events of one watch.
-#[derive(Clone, Debug)]
-pub(crate) struct WatchEvents {
-    total: Counter,
-    sizes: Histogram,
-}
-
-impl WatchEvents {
-    /// Counts an event of so many bytes.
-    pub(crate) fn count(&self, bytes: usize) {
-        self.total.inc();
-        // Nowhere near 2^52.
-        self.sizes.observe(bytes as f64);
-    }
-}
-
 /// The server's counters.
 #[derive(Debug)]
 pub(crate) struct Metrics {
@@ -90,7 +74,7 @@ pub(crate) struct Metrics {
     long_running: Family<Labels, Gauge>,
     inflight: Gauge,
     watch_events: Family<WatchLabels, Counter>,
-    watch_sizes: Family<WatchLabels, Histogram, fn() -> Histogram>,
+    watch_sizes: Family<WatchLabels, Sizes>,
 }
 
 impl Default for Metrics {
@@ -118,8 +102,7 @@ impl Default for Metrics {
             inflight.clone(),
         );
         let watch_events = Family::default();
-        let watch_sizes: Family<WatchLabels, Histogram, fn() -> Histogram> =
-            Family::new_with_constructor(|| Histogram::new(SIZES));
+        let watch_sizes = Family::default();
         registry.register(
             "apiserver_watch_events",
             "Events sent to those who watch",
@@ -166,10 +149,9 @@ impl Metrics {
             version: of.version.clone(),
             resource: of.resource.clone(),
         };
-        WatchEvents {
-            total: self.watch_events.get_or_create(&labels).clone(),
-            sizes: self.watch_sizes.get_or_create(&labels).clone(),
-        }
+        let total = self.watch_events.get_or_create(&labels).clone();
+        let sizes = self.watch_sizes.get_or_create(&labels).clone();
+        WatchEvents::new(total, sizes)
     }
 
     /// Prints all counters: as OpenMetrics for those who ask for it, else in

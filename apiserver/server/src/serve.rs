@@ -5,20 +5,20 @@
 //! that sends none would then be waited for without limit. One task serves one
 //! connection and ends it in the same place.
 
+mod activity;
 mod drain;
+mod outbox;
 pub mod tls;
 
 use std::convert::Infallible;
+use std::future::poll_fn;
 use std::net::SocketAddr;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::task::{Context, Poll};
+use std::task::Poll;
 use std::time::Duration;
 
-use bytes::Bytes;
 use http::{Request, Response};
-use http_body::{Body, Frame, SizeHint};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use hyper::server::conn::{http1, http2};
@@ -33,7 +33,10 @@ use tokio_util::task::TaskTracker;
 
 use crate::authn::Peer;
 use crate::body::{BoxBody, BoxError};
+use crate::seldom::Seldom;
+use activity::{Activity, ActivityGuard, Guarded};
 use drain::Drained;
+use outbox::Conversation;
 use tls::ClientTrust;
 
 /// How many connections are served at once; beyond it new ones wait in the
@@ -61,6 +64,10 @@ const HEADERS_MAX: usize = 100;
 /// client waits. kube-apiserver has 100; a controller process of ours keeps
 /// all its watches on one connection.
 const STREAMS_MAX: u32 = 250;
+/// How many bytes of one HTTP/2 stream wait for its client at most, beyond the piece of
+/// the body that crosses the line. What is here is out of the watch caches' sight, and so
+/// must not be what slow clients' memory is made of. (hyper: 400 KiB.)
+const SEND_BYTES_MAX: usize = 64 * 1024;
 /// How often an HTTP/2 peer is asked whether it lives, and how long it has to
 /// answer, so that a watch on a dead network is noticed.
 const PING_INTERVAL: Duration = Duration::from_secs(30);
@@ -203,35 +210,38 @@ impl<H: Handler> Connections<H> {
         let session = stream.get_ref().1;
         let http2 = session.alpn_protocol() == Some(b"h2");
         let peer = self.trust.identify(session.peer_certificates());
-        let activity = Arc::new(Activity::new());
+        let activity = Arc::new(Activity::new(http2));
         let (handler, seen) = (self.handler.clone(), activity.clone());
         let service = service_fn(move |request: Request<Incoming>| {
-            let (handler, peer, guard) = (handler.clone(), peer.clone(), seen.clone().begin());
-            async move {
-                let request = request.map(|b| match http2 {
-                    true => Drained::new(b).boxed_unsync(),
-                    false => b.map_err(|e| Box::new(e) as BoxError).boxed_unsync(),
-                });
-                let response = handler.handle(peer, request).await;
-                Ok::<_, Infallible>(response.map(|body| Guarded {
-                    body,
-                    _guard: guard,
-                }))
-            }
+            let guard = seen.clone().begin();
+            let request = request.map(|b| match http2 {
+                true => Drained::new(b).boxed_unsync(),
+                false => b.map_err(|e| Box::new(e) as BoxError).boxed_unsync(),
+            });
+            answer(handler.clone(), peer.clone(), request, guard)
         });
-        let io = TokioIo::new(stream);
         let result = if http2 {
-            let connection = http2_builder().serve_connection(io, service);
+            let (outbox, sender) = outbox::new(stream);
+            let connection = http2_builder().serve_connection(TokioIo::new(outbox), service);
             let connection = pin!(connection);
-            self.drive(connection, &activity, |c| c.graceful_shutdown())
-                .await
+            let conversation = Conversation {
+                connection,
+                sender,
+                others: || activity.is_about_to_speak(),
+                yielded: false,
+            };
+            self.drive(pin!(conversation), &activity, |mut c| {
+                c.connection.as_mut().graceful_shutdown();
+            })
+            .await
         } else {
+            // Here hyper itself gathers what it has, up to its next flush: rustls takes
+            // the slices of several chunks for one record.
             let connection = self
                 .http1_builder()
-                .serve_connection(io, service)
+                .serve_connection(TokioIo::new(stream), service)
                 .with_upgrades();
-            let connection = pin!(connection);
-            self.drive(connection, &activity, |c| c.graceful_shutdown())
+            self.drive(pin!(connection), &activity, |c| c.graceful_shutdown())
                 .await
         };
         if let Err(error) = result {
@@ -254,25 +264,20 @@ impl<H: Handler> Connections<H> {
     async fn drive<C>(
         &self,
         mut connection: Pin<&mut C>,
-        activity: &Activity,
+        activity: &Arc<Activity>,
         close: fn(Pin<&mut C>),
     ) -> Result<(), hyper::Error>
     where
         C: Future<Output = Result<(), hyper::Error>>,
     {
-        let mut idle_check = Instant::now() + self.limits.idle;
-        loop {
-            tokio::select! {
-                result = connection.as_mut() => return result,
-                () = self.shutdown.cancelled() => break,
-                () = tokio::time::sleep_until(idle_check) => {
-                    match activity.idle_since() {
-                        Some(since) if since + self.limits.idle <= Instant::now() => break,
-                        Some(since) => idle_check = since + self.limits.idle,
-                        None => idle_check = Instant::now() + self.limits.idle,
-                    }
-                }
-            }
+        let (stop, activity) = (self.shutdown.clone(), activity.clone());
+        let mut over = Seldom::new(over(stop, activity, self.limits.idle));
+        let ended = poll_fn(|cx| match connection.as_mut().poll(cx) {
+            Poll::Ready(result) => Poll::Ready(Some(result)),
+            Poll::Pending => over.poll(cx).map(|()| None),
+        });
+        if let Some(result) = ended.await {
+            return result;
         }
         close(connection.as_mut());
         tokio::time::timeout(CLOSE_TIMEOUT, connection)
@@ -281,80 +286,62 @@ impl<H: Handler> Connections<H> {
     }
 }
 
+/// Waits until the server stops or a connection has been idle too long.
+async fn over(stop: CancellationToken, activity: Arc<Activity>, idle: Duration) {
+    let mut check = Instant::now() + idle;
+    loop {
+        tokio::select! {
+            () = stop.cancelled() => return,
+            () = tokio::time::sleep_until(check) => {}
+        }
+        let now = Instant::now();
+        match activity.idle_since() {
+            Some(since) if since + idle <= now => return,
+            Some(since) => check = since + idle,
+            None => check = now + idle,
+        }
+    }
+}
+
+/// Answers one request. What the handler's future takes is given back before the body
+/// is sent: a stream's task is as large as the largest thing it ever holds, and some
+/// last for hours. Being boxed, it is also not moved each time the task is.
+async fn answer<H: Handler>(
+    handler: Arc<H>,
+    peer: Peer,
+    request: Request<BoxBody>,
+    guard: ActivityGuard,
+) -> Result<Response<Guarded>, Infallible> {
+    let response = Box::pin(handler.handle(peer, request)).await;
+    Ok(response.map(|body| Guarded::new(body, guard)))
+}
+
 fn http2_builder() -> http2::Builder<TokioExecutor> {
     let mut builder = http2::Builder::new(TokioExecutor::new());
     builder
         .timer(TokioTimer::new())
         .max_concurrent_streams(STREAMS_MAX)
         .max_header_list_size(HEAD_BYTES_MAX as u32)
+        .max_send_buf_size(SEND_BYTES_MAX)
         .keep_alive_interval(PING_INTERVAL)
         .keep_alive_timeout(PING_TIMEOUT);
     builder
 }
 
-/// Counts a connection's running requests and remembers when the last ended.
-struct Activity {
-    running: AtomicUsize,
-    start: Instant,
-    /// Milliseconds from `start` to the end of the last request.
-    last_end_ms: AtomicU64,
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::Api;
 
-impl Activity {
-    fn new() -> Self {
-        Self {
-            running: AtomicUsize::new(0),
-            start: Instant::now(),
-            last_end_ms: AtomicU64::new(0),
-        }
+    fn size_of_future<A, B, C, D, F>(_: fn(A, B, C, D) -> F) -> usize {
+        size_of::<F>()
     }
 
-    fn begin(self: Arc<Self>) -> ActivityGuard {
-        self.running.fetch_add(1, Ordering::Relaxed);
-        ActivityGuard(self)
-    }
-
-    /// Returns since when there is no request; `None` while there is one.
-    fn idle_since(&self) -> Option<Instant> {
-        let idle = self.running.load(Ordering::Relaxed) == 0;
-        let last = Duration::from_millis(self.last_end_ms.load(Ordering::Relaxed));
-        idle.then(|| self.start + last)
-    }
-}
-
-/// One running request, from its head to the last byte of its response.
-struct ActivityGuard(Arc<Activity>);
-
-impl Drop for ActivityGuard {
-    fn drop(&mut self) {
-        let at = u64::try_from(self.0.start.elapsed().as_millis()).unwrap_or(u64::MAX);
-        self.0.last_end_ms.store(at, Ordering::Relaxed);
-        self.0.running.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
-/// A response body that keeps its connection from counting as idle.
-struct Guarded {
-    body: BoxBody,
-    _guard: ActivityGuard,
-}
-
-impl Body for Guarded {
-    type Data = Bytes;
-    type Error = BoxError;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
-        Pin::new(&mut self.body).poll_frame(cx)
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
+    /// A stream's task is as large as the larger of these, for as long as the stream
+    /// lasts.
+    #[test]
+    fn a_stream_that_waits_is_small() {
+        let (answer, body) = (size_of_future(answer::<Api>), size_of::<Guarded>());
+        assert!(answer <= 512 && body <= 64, "{answer}, {body}");
     }
 }

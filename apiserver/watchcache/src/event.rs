@@ -181,27 +181,26 @@ impl Event {
             .expect("an event has a state before or after it")
     }
 
-    /// Returns the encoding in a slot, made by the first who asks.
+    /// Returns the encoding in a slot, made by the first who asks. It is lent: taking
+    /// a share of it is a write to memory that all watchers' cores write to.
     pub fn frame(
         &self,
         slot: Slot,
         event_type: EventType,
         encode: impl FnOnce(&Arc<Object>) -> Bytes,
-    ) -> Bytes {
+    ) -> &Bytes {
         let at = slot as usize * TYPES + event_type as usize;
-        self.frames[at]
-            .get_or_init(|| {
-                let frame = encode(self.shown(event_type));
-                if let Some(share) = &self.share {
-                    share.grow(frame.len() as u64);
-                }
-                frame
-            })
-            .clone()
+        self.frames[at].get_or_init(|| {
+            let frame = encode(self.shown(event_type));
+            if let Some(share) = &self.share {
+                share.grow(frame.len() as u64);
+            }
+            frame
+        })
     }
 
     /// Returns the JSON watch frame of the object as stored, newline included.
-    pub fn json_frame(&self, event_type: EventType) -> Bytes {
+    pub fn json_frame(&self, event_type: EventType) -> &Bytes {
         self.frame(Slot::Json, event_type, |object| {
             let mut out = BytesMut::with_capacity(object.body().len() + 96);
             out.put_slice(b"{\"type\":\"");

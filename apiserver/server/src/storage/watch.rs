@@ -57,8 +57,8 @@ impl WatchStream {
         Self(Source::Refused(status))
     }
 
-    /// Returns the next item if there is one already, so that a response body
-    /// can put many into one frame.
+    /// Returns the next item if there is one already. Nobody is woken for the next
+    /// one: who wants to wait for it polls the stream.
     pub fn try_next(&mut self) -> Option<WatchItem> {
         match self.poll_item(&mut Context::from_waker(std::task::Waker::noop())) {
             Poll::Ready(item) => item,

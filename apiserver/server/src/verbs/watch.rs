@@ -66,7 +66,7 @@ pub(super) async fn watch(
     }
     let parts = watch_body::parts(stream, encoder, timeout, api.shutdown.clone());
     let mut response = body::respond(StatusCode::OK, content_type, "");
-    *response.body_mut() = body::streaming(parts);
+    *response.body_mut() = parts;
     Ok(response)
 }
 

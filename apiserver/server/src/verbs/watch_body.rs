@@ -4,29 +4,46 @@
 //! it the same way; a watch alone in its form (a table's first event) encodes
 //! for itself.
 
+use std::borrow::Cow;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::{BufMut, Bytes, BytesMut};
 use futures::{Stream, StreamExt};
+use http_body::{Body, Frame};
+use http_body_util::BodyExt;
 use meta::{Object, Status};
 use registry::KindRef;
 use serde_json::{Value, json};
-use tokio::time::{Instant, Sleep};
 use tokio_util::sync::CancellationToken;
 
-use crate::body::BoxError;
+use crate::body::{BoxBody, BoxError};
 use crate::metrics::WatchEvents;
 use crate::negotiation::{Accepted, Media, Shape};
 use crate::protobuf::{self, EncodeError};
 use crate::query::Query;
 use crate::respond::{self, METADATA, meta_version, metadata_only};
+use crate::seldom::Seldom;
 use crate::storage::{Event, EventType, Slot, WatchItem, WatchStream};
 use crate::table::{IncludeObject, Table};
 
 /// How many bytes of events go into one frame at most, apart from the one that
 /// crosses the line; the rest follows in the next.
 const FRAME_BYTES: usize = 64 * 1024;
+/// An event of so many bytes is a frame of its own, which is passed on without a copy;
+/// smaller ones are copied together.
+///
+/// What lies below copies everything once more in any case, to where it is encrypted
+/// from, so a copy here costs little more than the first look at the event. Not to copy
+/// it costs more, as long as it is small: a share of bytes that all watchers have is a
+/// write to memory that all cores write to, when it is taken and when it is given back,
+/// and a frame of several shares is a list that has to be allocated. A frame for each
+/// costs most: on HTTP/2 half a dozen locks and a task that is woken, on HTTP/1.1 a head
+/// and an end. Beside some kilobytes all of that is little, and a copy for each watcher
+/// is not.
+const WHOLE_BYTES: usize = 4 * 1024;
 /// The length that stands before an event of protobuf.
 const LENGTH_BYTES: usize = 4;
 
@@ -37,8 +54,8 @@ pub(super) fn parts(
     encoder: Encoder,
     timeout: Duration,
     shutdown: CancellationToken,
-) -> impl Stream<Item = Result<Bytes, BoxError>> + Send + 'static {
-    run(stream, encoder, timeout, shutdown, FRAME_BYTES).map(Ok)
+) -> BoxBody {
+    Frames::new(stream, encoder, ending(timeout, shutdown), FRAME_BYTES).boxed_unsync()
 }
 
 /// Turns a watch into events one by one, without what tells them apart in a
@@ -50,63 +67,151 @@ pub(super) fn events(
     shutdown: CancellationToken,
 ) -> impl Stream<Item = Bytes> + Send + 'static {
     let framed = if encoder.protobuf { LENGTH_BYTES } else { 0 };
-    run(stream, encoder, timeout, shutdown, 0).map(move |event| event.slice(framed..))
-}
-
-fn run(
-    stream: WatchStream,
-    encoder: Encoder,
-    timeout: Duration,
-    shutdown: CancellationToken,
-    frame_bytes: usize,
-) -> impl Stream<Item = Bytes> + Send + 'static {
-    let deadline = Box::pin(tokio::time::sleep_until(Instant::now() + timeout));
-    let running = Running {
-        stream,
-        encoder,
-        deadline,
-        shutdown,
-        frame_bytes,
-    };
-    futures::stream::unfold(Some(running), |running| async move {
-        let mut running = running?;
-        let (frame, go_on) = running.next_frame().await?;
-        Some((frame, go_on.then_some(running)))
+    let mut frames = Frames::new(stream, encoder, ending(timeout, shutdown), 0);
+    futures::stream::poll_fn(move |cx| {
+        let event = frames.poll_next(cx);
+        event.map(|event| Some(event?.slice(framed..)))
     })
 }
 
-struct Running {
-    stream: WatchStream,
+/// Waits for the time when a watch ends whatever happens.
+fn ending(timeout: Duration, shutdown: CancellationToken) -> Seldom<()> {
+    let timeout = tokio::time::sleep(timeout);
+    Seldom::new(async move {
+        tokio::select! {
+            biased;
+            () = shutdown.cancelled() => {}
+            () = timeout => {}
+        }
+    })
+}
+
+/// The frames of a watch.
+struct Frames<S> {
+    /// Gone once the watch has ended.
+    stream: Option<S>,
     encoder: Encoder,
-    deadline: std::pin::Pin<Box<Sleep>>,
-    shutdown: CancellationToken,
+    ending: Seldom<()>,
+    /// A large event, which comes after what was gathered before it.
+    large: Option<Bytes>,
     frame_bytes: usize,
 }
 
-impl Running {
-    /// Waits for an event and returns it with those that already wait behind it
-    /// and fit the frame, and whether the watch goes on.
-    async fn next_frame(&mut self) -> Option<(Bytes, bool)> {
-        let first = tokio::select! {
-            biased;
-            () = self.shutdown.cancelled() => return None,
-            () = self.deadline.as_mut() => return None,
-            item = self.stream.next() => item?,
+impl<S: Stream<Item = WatchItem> + Unpin> Frames<S> {
+    fn new(stream: S, encoder: Encoder, ending: Seldom<()>, frame_bytes: usize) -> Self {
+        Self {
+            stream: Some(stream),
+            encoder,
+            ending,
+            large: None,
+            frame_bytes,
+        }
+    }
+
+    fn is_over(&self) -> bool {
+        self.stream.is_none() && self.large.is_none()
+    }
+
+    /// Returns what waits and fits a frame; `None` at the end.
+    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
+        if let Some(large) = self.large.take() {
+            return Poll::Ready(Some(large));
+        }
+        let Some(stream) = &mut self.stream else {
+            return Poll::Ready(None);
         };
-        let mut ended = matches!(first, WatchItem::Error(_));
-        let single = self.encoder.encode(first);
-        let mut many: Option<BytesMut> = None;
-        while !ended && many.as_ref().map_or(single.len(), BytesMut::len) < self.frame_bytes {
-            let Some(item) = self.stream.try_next() else {
-                break;
+        if self.ending.poll(cx).is_ready() {
+            self.stream = None;
+            return Poll::Ready(None);
+        }
+        let mut gathered = Gathered::Nothing;
+        let mut ended = false;
+        while !ended {
+            let item = match stream.poll_next_unpin(cx) {
+                Poll::Ready(Some(item)) => item,
+                Poll::Ready(None) => {
+                    ended = true;
+                    break;
+                }
+                Poll::Pending => break,
             };
             ended = matches!(item, WatchItem::Error(_));
-            let bytes = self.encoder.encode(item);
-            many.get_or_insert_with(|| BytesMut::from(&single[..]))
-                .put_slice(&bytes);
+            let event = self.encoder.encode(&item);
+            if event.len() >= WHOLE_BYTES && gathered.len() > 0 {
+                self.large = Some(event.into_owned());
+                break;
+            }
+            let whole = event.len() >= WHOLE_BYTES;
+            gathered.push(event);
+            if whole || gathered.len() >= self.frame_bytes {
+                break;
+            }
         }
-        // One event alone is passed on without a copy.
-        Some((many.map_or(single, BytesMut::freeze), !ended))
+        self.encoder.counted.publish();
+        if ended {
+            self.stream = None;
+        }
+        match gathered.finish() {
+            None if !ended => Poll::Pending,
+            frame => Poll::Ready(frame),
+        }
+    }
+}
+
+impl<S: Stream<Item = WatchItem> + Unpin> Body for Frames<S> {
+    type Data = Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        let next = self.poll_next(cx);
+        next.map(|bytes| Some(Ok(Frame::data(bytes?))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.is_over()
+    }
+}
+
+/// The events of one frame.
+enum Gathered {
+    Nothing,
+    /// One alone is passed on without a copy.
+    One(Bytes),
+    Many(BytesMut),
+}
+
+impl Gathered {
+    fn len(&self) -> usize {
+        match self {
+            Self::Nothing => 0,
+            Self::One(event) => event.len(),
+            Self::Many(events) => events.len(),
+        }
+    }
+
+    fn push(&mut self, event: Cow<'_, Bytes>) {
+        match self {
+            Self::Nothing => *self = Self::One(event.into_owned()),
+            Self::One(first) => {
+                // With room for as many again.
+                let mut events = BytesMut::with_capacity(2 * (first.len() + event.len()));
+                events.put_slice(first);
+                events.put_slice(&event);
+                *self = Self::Many(events);
+            }
+            Self::Many(events) => events.put_slice(&event),
+        }
+    }
+
+    fn finish(self) -> Option<Bytes> {
+        match self {
+            Self::Nothing => None,
+            Self::One(event) => Some(event),
+            Self::Many(events) => Some(events.freeze()),
+        }
     }
 }
 
@@ -144,27 +249,34 @@ impl Encoder {
         })
     }
 
-    fn encode(&mut self, item: WatchItem) -> Bytes {
+    fn encode<'a>(&mut self, item: &'a WatchItem) -> Cow<'a, Bytes> {
         let bytes = match item {
             WatchItem::Event {
                 event_type,
                 object,
                 shared,
-            } => self.event(event_type, &object, &shared),
+            } => self.event(*event_type, object, shared),
             WatchItem::Bookmark {
                 revision,
                 initial_events_end,
-            } => self.bookmark(revision, initial_events_end),
-            WatchItem::Error(status) => self.error(&status),
+            } => Cow::Owned(self.bookmark(*revision, *initial_events_end)),
+            WatchItem::Error(status) => Cow::Owned(self.error(status)),
         };
         self.counted.count(bytes.len());
         bytes
     }
 
-    fn event(&mut self, event_type: EventType, object: &Arc<Object>, shared: &Event) -> Bytes {
+    fn event<'a>(
+        &mut self,
+        event_type: EventType,
+        object: &Arc<Object>,
+        shared: &'a Event,
+    ) -> Cow<'a, Bytes> {
         let stored = self.kind.is_stored_form();
         let slot = match (self.protobuf, self.shape) {
-            (false, Shape::Object) if stored => return shared.json_frame(event_type),
+            (false, Shape::Object) if stored => {
+                return Cow::Borrowed(shared.json_frame(event_type));
+            }
             (false, Shape::Object) if !self.kind.is_custom() => Slot::Converted,
             (false, Shape::Metadata("v1")) if stored => Slot::Metadata,
             (false, Shape::Table("v1"))
@@ -174,9 +286,10 @@ impl Encoder {
             }
             (true, Shape::Object) if stored => Slot::Protobuf,
             (true, Shape::Metadata("v1")) if stored => Slot::ProtobufMetadata,
-            _ => return self.fresh(event_type, object),
+            _ => return Cow::Owned(self.fresh(event_type, object)),
         };
-        shared.frame(slot, event_type, |object| self.fresh(event_type, object))
+        let frame = shared.frame(slot, event_type, |object| self.fresh(event_type, object));
+        Cow::Borrowed(frame)
     }
 
     /// Encodes an event for this watch alone.
@@ -270,3 +383,6 @@ impl Encoder {
         out.into()
     }
 }
+
+#[cfg(test)]
+mod test;

@@ -7,12 +7,13 @@ use bytes::Bytes;
 use futures::StreamExt;
 use http::Request;
 use http_body_util::{BodyExt, Full};
+use hyper::body::Incoming;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 use crate::credentials::connect;
-use crate::harness::{Api, PATIENCE};
+use crate::harness::{Api, CONFIG_MAPS, PATIENCE, config_map};
 
 /// Limits small enough to be waited for.
 fn hasty(config: &mut Config) {
@@ -213,6 +214,80 @@ async fn http2_carries_a_watch_and_requests_beside_it() {
         .expect("closed in time")
         .unwrap()
         .ok();
+}
+
+/// Reads a watch until it has told of the object `last`; returns what it told.
+async fn names_until(mut body: Incoming, last: &str) -> Vec<String> {
+    let (mut names, mut rest) = (Vec::new(), Vec::new());
+    while names.last().is_none_or(|name| name != last) {
+        let frame = body.frame().await.expect("it goes on").unwrap();
+        rest.extend_from_slice(&frame.into_data().unwrap());
+        while let Some(end) = rest.iter().position(|b| *b == b'\n') {
+            let line: Vec<u8> = rest.drain(..=end).collect();
+            let event: serde_json::Value = serde_json::from_slice(&line).unwrap();
+            names.push(
+                event["object"]["metadata"]["name"]
+                    .as_str()
+                    .unwrap()
+                    .to_owned(),
+            );
+        }
+    }
+    names
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_watch_of_every_connection_sees_all_in_order() {
+    let api = Api::start().await;
+    let admin = api.running.pki().admin().unwrap();
+    let (mut watches, mut senders) = (Vec::new(), Vec::new());
+    let get = || {
+        Request::get(format!(
+            "https://localhost{CONFIG_MAPS}?watch=1&resourceVersion=0"
+        ))
+    };
+    for _ in 0..3 {
+        let io = TokioIo::new(connect(&api, Some(&admin), b"h2").await);
+        let shaken = hyper::client::conn::http2::handshake(TokioExecutor::new(), io);
+        let (mut sender, connection) = shaken.await.unwrap();
+        tokio::spawn(connection);
+        for _ in 0..50 {
+            let request = get().body(Full::<Bytes>::default()).unwrap();
+            watches.push(sender.send_request(request).await.unwrap().into_body());
+        }
+        senders.push(sender);
+    }
+    let io = TokioIo::new(connect(&api, Some(&admin), b"http/1.1").await);
+    let (mut alone, connection) = hyper::client::conn::http1::handshake(io).await.unwrap();
+    tokio::spawn(connection);
+    let request = get()
+        .header("host", "localhost")
+        .body(Full::<Bytes>::default());
+    watches.push(
+        alone
+            .send_request(request.unwrap())
+            .await
+            .unwrap()
+            .into_body(),
+    );
+
+    let names: Vec<String> = (0..40).map(|i| format!("c{i}")).collect();
+    let seen = watches
+        .into_iter()
+        .map(|w| tokio::spawn(names_until(w, "c39")));
+    let seen: Vec<_> = seen.collect();
+    for (i, name) in names.iter().enumerate() {
+        let mut object = config_map(name);
+        if i % 10 == 5 {
+            object["data"]["large"] = "x".repeat(150_000).into();
+        }
+        api.post(CONFIG_MAPS, &object).await.ok();
+    }
+    for watch in seen {
+        let watch = tokio::time::timeout(PATIENCE, watch).await;
+        assert_eq!(watch.expect("in time").unwrap(), names);
+    }
+    drop(senders);
 }
 
 #[tokio::test]

@@ -45,7 +45,7 @@ pub(super) async fn next(stream: &mut WatchStream) -> String {
         }) => {
             // The shared frame says the same as the item.
             let frame = shared.json_frame(event_type);
-            let frame: Value = serde_json::from_slice(&frame).expect("a frame");
+            let frame: Value = serde_json::from_slice(frame).expect("a frame");
             assert_eq!(frame["type"], event_type.as_str());
             assert_eq!(frame["object"], object.to_value().expect("json"));
             let (meta, version) = (&object.meta, object.resource_version);
