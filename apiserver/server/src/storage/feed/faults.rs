@@ -297,7 +297,7 @@ async fn an_old_state_is_not_kept_for_who_does_not_read_it() {
                 object: Some(Arc::new(object)),
                 received: at,
             };
-            hub.cacher.ingest(change, at, &mut Vec::new()).unwrap();
+            hub.cacher.ingest(change, at, |_, _, _, _| ()).unwrap();
         }
         assert_eq!(hub.tidy(), 1);
     }
