@@ -173,7 +173,10 @@ mod tests {
     #[test]
     fn who_stays_late_is_cut_off_when_the_time_is_used_up() {
         let mut laggards = Laggards::new(ms(0));
-        assert_eq!((laggards.judge(ms(900)), laggards.due()), (NOBODY.to_vec(), None));
+        assert_eq!(
+            (laggards.judge(ms(900)), laggards.due()),
+            (NOBODY.to_vec(), None)
+        );
         laggards.add([(1, late())], ms(1000));
         assert_eq!(laggards.due(), Some(ms(3000)));
         laggards.add([(2, late())], ms(1500));
@@ -200,7 +203,10 @@ mod tests {
         // The time passes for the other.
         assert_eq!(laggards.judge(ms(2900)), NOBODY);
         read(&b);
-        assert_eq!((laggards.judge(ms(2950)), laggards.due()), (NOBODY.to_vec(), None));
+        assert_eq!(
+            (laggards.judge(ms(2950)), laggards.due()),
+            (NOBODY.to_vec(), None)
+        );
         // Late again at the end of it: from now on.
         assert!(push(&a, 3));
         laggards.add([(1, a.clone())], ms(2960));
@@ -210,6 +216,9 @@ mod tests {
         laggards.add([(1, a.clone())], ms(3062));
         assert_eq!(laggards.judge(ms(3063)), NOBODY);
         a.cut();
-        assert_eq!((laggards.judge(ms(9000)), laggards.due()), (NOBODY.to_vec(), None));
+        assert_eq!(
+            (laggards.judge(ms(9000)), laggards.due()),
+            (NOBODY.to_vec(), None)
+        );
     }
 }
