@@ -8,8 +8,9 @@ use meta::Object;
 use crate::event::{Event, EventType, Held};
 use crate::index::WatcherId;
 use crate::readiness::Readiness;
+use crate::selector::Selector;
 use crate::snapshot::{Snapshot, State};
-use crate::watchers::{Initial, Start, Started, WatchSpec, Watchers};
+use crate::watchers::{Beginning, Bookmarks, Initial, Start, Watchers};
 use crate::window::{CAPACITY_MAX, CAPACITY_MIN, Entry, Missed, TooOld, Window};
 
 /// How a cacher is set up.
@@ -43,9 +44,6 @@ pub struct Change {
     pub received: Duration,
 }
 
-/// A change that was taken in. Who must see it stands in the caller's list.
-pub type News = Arc<Event>;
-
 /// The store said that everything up to a revision had been reported, and then
 /// reported a change before it. Nothing it said can be relied on: the state must
 /// be loaded anew.
@@ -58,22 +56,23 @@ pub struct Overtaken {
     pub progress: u64,
 }
 
-/// The watch cache of one resource.
+/// The watch cache of one resource. Of each watcher it keeps a handle for its
+/// owner.
 #[derive(Debug)]
-pub struct Cacher {
+pub struct Cacher<T> {
     state: State,
     /// Everything up to here is known.
     revision: u64,
     /// The revision of the last change, or of the list before the first.
     changed: u64,
     window: Window,
-    watchers: Watchers,
+    watchers: Watchers<T>,
     readiness: Readiness,
     compacted: u64,
     held: Arc<Held>,
 }
 
-impl Cacher {
+impl<T: Clone> Cacher<T> {
     /// Creates a cacher that knows nothing and is not ready.
     pub fn new(config: Config) -> Self {
         Self {
@@ -132,14 +131,14 @@ impl Cacher {
 
     /// Replaces everything by a list taken at `revision`, and serves a new
     /// generation. What happened between is unknown, so every watcher is
-    /// forgotten and must be told that its position is gone (410); their ids
-    /// are returned.
+    /// forgotten and must be told that its position is gone (410); they are
+    /// returned.
     pub fn reset(
         &mut self,
         objects: impl IntoIterator<Item = (Arc<str>, Arc<Object>)>,
         revision: u64,
         now: Duration,
-    ) -> Vec<WatcherId> {
+    ) -> Vec<(WatcherId, T)> {
         self.state = objects.into_iter().collect();
         self.revision = revision;
         self.changed = revision;
@@ -153,21 +152,20 @@ impl Cacher {
     /// Ceases to serve until the next [`Self::reset`]: the store has forgotten
     /// what came after [`Self::revision`], or is not what it was. Returns whom
     /// to tell that its position is gone.
-    pub fn lose(&mut self, now: Duration) -> Vec<WatcherId> {
+    pub fn lose(&mut self, now: Duration) -> Vec<(WatcherId, T)> {
         self.readiness.cease(now);
         self.watchers.clear()
     }
 
-    /// Takes in one change and writes who must see it, and as what, into
-    /// `targets`. `None` means that it was known already: a store's stream that
-    /// was resumed may repeat itself.
+    /// Takes in one change and tells `visit` who must see it, and as what.
+    /// Returns whether it was news: a store's stream that was resumed may repeat
+    /// itself.
     pub fn ingest(
         &mut self,
         change: Change,
         now: Duration,
-        targets: &mut Vec<(WatcherId, EventType)>,
-    ) -> Result<Option<News>, Overtaken> {
-        targets.clear();
+        mut visit: impl FnMut(WatcherId, &T, EventType, &Arc<Event>),
+    ) -> Result<bool, Overtaken> {
         let Change {
             key,
             revision,
@@ -184,7 +182,7 @@ impl Cacher {
         };
         if known || revision < self.changed {
             self.revision = self.revision.max(revision);
-            return Ok(None);
+            return Ok(false);
         }
         if revision <= self.revision && revision > self.changed {
             return Err(Overtaken {
@@ -198,17 +196,20 @@ impl Cacher {
             Some(o) => self.state.insert(key.clone(), o.clone()),
             None => self.state.remove(&key),
         };
+        // Made for the first who must see it.
+        let mut event = None;
+        let make = || {
+            let times = (received, now);
+            let (object, previous) = (object.clone(), previous.clone());
+            Arc::new(Event::counted(
+                revision, object, previous, times, &self.held,
+            ))
+        };
+        let (before, after) = (previous.as_deref(), object.as_deref());
         self.watchers
-            .concerned(revision, previous.as_deref(), object.as_deref(), |id, t| {
-                targets.push((id, t));
+            .concerned(revision, before, after, |id, handle, event_type| {
+                visit(id, handle, event_type, event.get_or_insert_with(make));
             });
-        let event = Event::counted(
-            revision,
-            object.clone(),
-            previous.clone(),
-            (received, now),
-            &self.held,
-        );
         let entry = Entry {
             key,
             revision,
@@ -217,7 +218,7 @@ impl Cacher {
             at: now,
         };
         self.window.push(entry, &self.state);
-        Ok(Some(Arc::new(event)))
+        Ok(true)
     }
 
     /// Learns that nothing of this resource happened up to `revision` beyond
@@ -272,14 +273,9 @@ impl Cacher {
         })
     }
 
-    /// Registers a watch. [`Start::After`] a revision that has not come yet
-    /// begins when it has.
-    pub fn watch(&mut self, spec: WatchSpec, now: Duration) -> Result<Started, TooOld> {
-        let WatchSpec {
-            selector,
-            start,
-            bookmarks,
-        } = spec;
+    /// Returns what a watch sees first. [`Start::After`] a revision that has not
+    /// come yet begins when it has.
+    pub fn begin(&self, selector: &Selector, start: Start) -> Result<Beginning, TooOld> {
         let (initial, after) = match start {
             Start::State => {
                 let initial = Initial::State {
@@ -295,16 +291,39 @@ impl Cacher {
                 (Initial::Changes(missed), revision.max(self.revision))
             }
         };
-        Ok(Started {
-            id: self.watchers.add(selector, after, bookmarks, now),
+        Ok(Beginning {
             revision: self.revision,
             initial,
+            after,
         })
     }
 
-    /// Forgets a watch. Returns whether it was known.
-    pub fn unwatch(&mut self, id: WatcherId) -> bool {
+    /// Registers a watch, which has just begun after a revision. Returns its name in
+    /// later dispatches.
+    pub(crate) fn join(
+        &mut self,
+        selector: Selector,
+        after: u64,
+        bookmarks: Option<Bookmarks>,
+        handle: T,
+        now: Duration,
+    ) -> WatcherId {
+        self.watchers.add(selector, after, bookmarks, handle, now)
+    }
+
+    /// Forgets a watch. Returns its handle if it was known.
+    pub fn unwatch(&mut self, id: WatcherId) -> Option<T> {
         self.watchers.remove(id)
+    }
+
+    /// Returns the handle of a watch.
+    pub fn handle(&self, id: WatcherId) -> Option<&T> {
+        self.watchers.handle(id)
+    }
+
+    /// Visits all watches.
+    pub fn handles(&self) -> impl Iterator<Item = (WatcherId, &T)> {
+        self.watchers.handles()
     }
 
     /// Returns when the next bookmark is due.
@@ -315,7 +334,7 @@ impl Cacher {
     /// Returns the watchers that are due a bookmark with [`Self::revision`],
     /// and plans their next. One that began after a revision which is yet to come
     /// gets none: it would lead back.
-    pub fn due_bookmarks(&mut self, now: Duration) -> Vec<WatcherId> {
+    pub fn due_bookmarks(&mut self, now: Duration) -> Vec<(WatcherId, T)> {
         self.watchers.due_bookmarks(now, self.revision)
     }
 

@@ -64,7 +64,8 @@ const TYPES: usize = 3;
 /// What an event takes beside the objects and the frames, rounded up.
 const EVENT_BYTES: u64 = 1024;
 
-/// How many bytes of events are alive: in queues, or on their way out of them.
+/// How many bytes wait for clients: of events that are alive, in queues or on
+/// their way out of them, and of the room in those queues.
 #[derive(Debug, Default)]
 pub struct Held(AtomicU64);
 
@@ -72,6 +73,18 @@ impl Held {
     /// Returns the number of bytes.
     pub fn bytes(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn grow(&self, bytes: u64) {
+        if bytes > 0 {
+            self.0.fetch_add(bytes, Ordering::Relaxed);
+        }
+    }
+
+    pub(crate) fn shrink(&self, bytes: u64) {
+        if bytes > 0 {
+            self.0.fetch_sub(bytes, Ordering::Relaxed);
+        }
     }
 }
 
@@ -85,15 +98,13 @@ struct Share {
 impl Share {
     fn grow(&self, bytes: u64) {
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
-        self.of.0.fetch_add(bytes, Ordering::Relaxed);
+        self.of.grow(bytes);
     }
 }
 
 impl Drop for Share {
     fn drop(&mut self) {
-        self.of
-            .0
-            .fetch_sub(*self.bytes.get_mut(), Ordering::Relaxed);
+        self.of.shrink(*self.bytes.get_mut());
     }
 }
 

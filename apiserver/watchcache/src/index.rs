@@ -5,7 +5,7 @@
 //! name, the value of the indexed field, a namespace, or everything. Buckets
 //! only narrow; the selector decides.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use meta::Object;
 
@@ -14,30 +14,36 @@ use crate::selector::Selector;
 /// Names a watcher; never used twice within a cacher.
 pub type WatcherId = u64;
 
-type Ids = BTreeSet<WatcherId>;
+/// Watchers themselves, not only their names: whoever is dispatched to is not
+/// looked up.
+type Bucket<T> = BTreeMap<WatcherId, T>;
 
-#[derive(Debug, Default)]
-pub(crate) struct Index {
+#[derive(Debug)]
+pub(crate) struct Index<T> {
     /// The field whose values get buckets, such as `spec.nodeName`.
     field: Option<&'static str>,
-    all: Ids,
-    by_namespace: BTreeMap<String, Ids>,
+    all: Bucket<T>,
+    by_namespace: BTreeMap<String, Bucket<T>>,
     /// By name, in any namespace.
-    by_name: BTreeMap<String, Ids>,
-    by_namespace_and_name: BTreeMap<String, BTreeMap<String, Ids>>,
-    by_field: BTreeMap<String, Ids>,
+    by_name: BTreeMap<String, Bucket<T>>,
+    by_namespace_and_name: BTreeMap<String, BTreeMap<String, Bucket<T>>>,
+    by_field: BTreeMap<String, Bucket<T>>,
 }
 
-impl Index {
+impl<T> Index<T> {
     pub(crate) fn new(field: Option<&'static str>) -> Self {
         Self {
             field,
-            ..Self::default()
+            all: BTreeMap::new(),
+            by_namespace: BTreeMap::new(),
+            by_name: BTreeMap::new(),
+            by_namespace_and_name: BTreeMap::new(),
+            by_field: BTreeMap::new(),
         }
     }
 
-    pub(crate) fn insert(&mut self, id: WatcherId, selector: &Selector) {
-        self.bucket(selector).insert(id);
+    pub(crate) fn insert(&mut self, id: WatcherId, selector: &Selector, watcher: T) {
+        self.bucket(selector).insert(id, watcher);
     }
 
     pub(crate) fn remove(&mut self, id: WatcherId, selector: &Selector) {
@@ -63,7 +69,7 @@ impl Index {
         }
     }
 
-    fn bucket(&mut self, selector: &Selector) -> &mut Ids {
+    fn bucket(&mut self, selector: &Selector) -> &mut Bucket<T> {
         match (selector.pinned_namespace(), selector.pinned_name()) {
             (Some(ns), Some(name)) => self
                 .by_namespace_and_name
@@ -90,12 +96,15 @@ impl Index {
         &self,
         before: Option<&Object>,
         now: Option<&Object>,
-        mut visit: impl FnMut(WatcherId),
+        mut visit: impl FnMut(WatcherId, &T),
     ) {
         let Some(any) = now.or(before) else { return };
         let (ns, name) = (any.meta.namespace.as_str(), any.meta.name.as_str());
-        let mut visit_all =
-            |ids: Option<&Ids>| ids.into_iter().flatten().copied().for_each(&mut visit);
+        let mut visit_all = |bucket: Option<&Bucket<T>>| {
+            for (id, watcher) in bucket.into_iter().flatten() {
+                visit(*id, watcher);
+            }
+        };
         visit_all(Some(&self.all));
         visit_all(self.by_namespace.get(ns));
         visit_all(self.by_name.get(name));
@@ -103,19 +112,31 @@ impl Index {
         if let Some(field) = self.field
             && !self.by_field.is_empty()
         {
-            let value =
-                |o: Option<&Object>| o.map(|o| o.field(field).unwrap_or_default().to_owned());
-            let (old, new) = (value(before), value(now));
-            visit_all(old.as_ref().and_then(|v| self.by_field.get(v)));
+            fn value<'a>(object: Option<&'a Object>, field: &str) -> Option<&'a str> {
+                object.map(|o| o.field(field).unwrap_or_default())
+            }
+            let (old, new) = (value(before, field), value(now, field));
+            visit_all(old.and_then(|v| self.by_field.get(v)));
             if old != new {
-                visit_all(new.as_ref().and_then(|v| self.by_field.get(v)));
+                visit_all(new.and_then(|v| self.by_field.get(v)));
             }
         }
     }
+
+    /// Counts the buckets that exist for somebody.
+    #[cfg(test)]
+    pub(crate) fn buckets(&self) -> usize {
+        let names = self.by_namespace_and_name.values().map(BTreeMap::len);
+        self.by_namespace.len()
+            + self.by_name.len()
+            + self.by_field.len()
+            + self.by_namespace_and_name.len()
+            + names.sum::<usize>()
+    }
 }
 
-fn drop_if_empty(buckets: &mut BTreeMap<String, Ids>, key: &str) {
-    if buckets.get(key).is_some_and(BTreeSet::is_empty) {
+fn drop_if_empty<T>(buckets: &mut BTreeMap<String, Bucket<T>>, key: &str) {
+    if buckets.get(key).is_some_and(BTreeMap::is_empty) {
         buckets.remove(key);
     }
 }

@@ -8,7 +8,8 @@
 //!
 //! The rooms: `cacher` is the present, with `window` for what was and
 //! `watchers` (and their `index`) for who wants to know; `hub` joins it with
-//! the `line`s to clients; `audit` compares it with the store.
+//! the `line`s to clients; `budget` limits how long they may be late; `audit`
+//! compares the cache with the store.
 //!
 //! Promises, which the property tests (`src/model.rs`, `src/storm.rs`) hold it to:
 //! 1. a watcher sees every change that concerns it once, in revision order;
@@ -47,15 +48,15 @@ mod watchers;
 mod window;
 
 pub use audit::{AUDIT_EVERY, Audit, Difference, Verdict, next_audit};
-pub use budget::{BUDGET_MAX, Budget};
-pub use cacher::{Cacher, Change, Config, News, Overtaken};
+pub use budget::{BUDGET_MAX, LATE_MIN, Laggards};
+pub use cacher::{Cacher, Change, Config, Overtaken};
 pub use event::{Event, EventType, Held, Slot};
-pub use hub::{Blocked, Dispatched, HELD_BYTES_MAX, Hub, Limits};
+pub use hub::{HELD_BYTES_MAX, Hub, Limits, Round, Sent};
 pub use index::WatcherId;
 pub use line::{Item, Line, QUEUE_MAX};
 pub use selector::Selector;
 pub use snapshot::Snapshot;
 pub use watchers::{
-    BOOKMARK_BEFORE_END, BOOKMARK_EVERY, Bookmarks, Initial, Start, Started, WatchSpec,
+    BOOKMARK_BEFORE_END, BOOKMARK_EVERY, Beginning, Bookmarks, Initial, Start, WatchSpec,
 };
 pub use window::{CAPACITY_MAX, CAPACITY_MIN, FRESH_FOR, Missed, TooOld};

@@ -11,7 +11,8 @@ use meta::{FieldSelector, LabelSelector, Object, ResourceVersion};
 use proptest::prelude::*;
 
 use crate::{
-    Bookmarks, Cacher, Change, Config, Event, EventType, Selector, Start, WatchSpec, WatcherId,
+    Beginning, Bookmarks, Cacher, Change, Config, Event, EventType, Selector, Start, TooOld,
+    WatchSpec, WatcherId,
 };
 
 const WINDOW: (usize, usize) = (4, 16);
@@ -116,7 +117,7 @@ struct Watch {
 }
 
 struct Model {
-    cacher: Cacher,
+    cacher: Cacher<()>,
     now: Duration,
     revision: u64,
     history: Vec<(u64, usize, Option<Arc<Object>>)>,
@@ -184,15 +185,14 @@ impl Model {
     }
 
     fn ingest(&mut self, change: Change) {
-        let mut targets = Vec::new();
-        let news = self.cacher.ingest(change, self.now, &mut targets);
-        let Some(event) = news.expect("nothing was overtaken") else {
-            return;
-        };
-        for (id, event_type) in targets {
-            let watch = self.watches.get_mut(&id).expect("a live watcher");
-            watch.got.push((event_type, event.clone()));
-        }
+        let watches = &mut self.watches;
+        let ingested = self
+            .cacher
+            .ingest(change, self.now, |id, (), event_type, event| {
+                let watch = watches.get_mut(&id).expect("a live watcher");
+                watch.got.push((event_type, event.clone()));
+            });
+        assert!(ingested.is_ok(), "nothing was overtaken");
     }
 
     /// Computes what a watch must have seen of the changes after `from`.
@@ -254,12 +254,12 @@ impl Model {
             start,
             bookmarks: bookmarks.then_some(Bookmarks { every, end: None }),
         };
-        let started = self.cacher.watch(spec, self.now);
+        let started = join(&mut self.cacher, spec, self.now);
         let remembered = |n: u64| {
             let after = self.history.iter().filter(|(r, ..)| *r > n).count();
             n >= self.listed_at && after <= WINDOW.0
         };
-        let started = match started {
+        let (id, started) = match started {
             Ok(started) => started,
             Err(e) => {
                 let from = from.expect("only a past start is too old");
@@ -290,7 +290,7 @@ impl Model {
             from,
             got,
         };
-        assert!(self.watches.insert(started.id, watch).is_none());
+        assert!(self.watches.insert(id, watch).is_none());
     }
 
     fn past(&mut self, back: u64) {
@@ -327,17 +327,18 @@ impl Model {
                         object,
                         received: self.now,
                     };
-                    let mut targets = Vec::new();
-                    let again = self.cacher.ingest(change, self.now, &mut targets);
-                    assert!(again.is_ok_and(|news| news.is_none()));
+                    let again = self.cacher.ingest(change, self.now, |id, _, _, _| {
+                        panic!("{id} is shown a repeat");
+                    });
+                    assert_eq!(again, Ok(false));
                 }
             }
             Op::Watch(n, back, bookmarks) => self.watch(n, back, bookmarks),
             Op::Unwatch(n) => {
                 if let Some(id) = self.watches.keys().nth(n).copied() {
                     self.watches.remove(&id);
-                    assert!(self.cacher.unwatch(id));
-                    assert!(!self.cacher.unwatch(id));
+                    assert_eq!(self.cacher.unwatch(id), Some(()));
+                    assert_eq!(self.cacher.unwatch(id), None);
                 }
             }
             Op::Lost(changes) => {
@@ -345,7 +346,7 @@ impl Model {
                 let generation = self.cacher.generation();
                 let state = self.state_at(self.revision);
                 let closed = self.cacher.reset(state, self.revision, self.now);
-                assert!(closed.iter().eq(self.watches.keys()));
+                assert!(closed.iter().map(|(id, ())| id).eq(self.watches.keys()));
                 assert_eq!(self.cacher.generation(), generation + 1);
                 self.watches.clear();
                 self.listed_at = self.revision;
@@ -357,7 +358,7 @@ impl Model {
             Op::Past(back) => self.past(back),
             Op::Sleep(seconds) => {
                 self.now += Duration::from_secs(seconds);
-                for id in self.cacher.due_bookmarks(self.now) {
+                for (id, ()) in self.cacher.due_bookmarks(self.now) {
                     // That everything before was dispatched, `check` sees.
                     let watch = self.watches.get(&id).expect("a live watcher");
                     assert!(watch.from <= self.revision, "a bookmark leads back");
@@ -392,35 +393,52 @@ proptest! {
 }
 
 fn put(
-    cacher: &mut Cacher,
+    cacher: &mut Cacher<()>,
     at: usize,
     revision: u64,
     now: Duration,
-) -> (Arc<Event>, Vec<(WatcherId, EventType)>) {
+) -> (Option<Arc<Event>>, Vec<(WatcherId, EventType)>) {
     let change = Change {
         key: key(at),
         revision,
         object: Some(object(at, 0, 0, revision)),
         received: now,
     };
-    let mut targets = Vec::new();
-    let event = cacher.ingest(change, now, &mut targets).unwrap().unwrap();
-    (event, targets)
+    let (mut seen, mut targets) = (None, Vec::new());
+    let news = cacher.ingest(change, now, |id, (), event_type, event| {
+        let first = seen.get_or_insert_with(|| event.clone());
+        assert!(Arc::ptr_eq(first, event), "one for all");
+        targets.push((id, event_type));
+    });
+    assert_eq!(news, Ok(true));
+    (seen, targets)
 }
 
-fn empty(config: Config) -> Cacher {
+/// Registers a watch.
+fn join(
+    cacher: &mut Cacher<()>,
+    spec: WatchSpec,
+    now: Duration,
+) -> Result<(WatcherId, Beginning), TooOld> {
+    let begun = cacher.begin(&spec.selector, spec.start)?;
+    let id = cacher.join(spec.selector, begun.after, spec.bookmarks, (), now);
+    assert!(cacher.handle(id).is_some());
+    Ok((id, begun))
+}
+
+fn empty(config: Config) -> Cacher<()> {
     let mut cacher = Cacher::new(config);
     cacher.reset(Vec::new(), 1, Duration::ZERO);
     cacher
 }
 
-fn watch(cacher: &mut Cacher, selector: Selector, start: Start) {
+fn watch(cacher: &mut Cacher<()>, selector: Selector, start: Start) {
     let spec = WatchSpec {
         selector,
         start,
         bookmarks: None,
     };
-    cacher.watch(spec, Duration::ZERO).unwrap();
+    join(cacher, spec, Duration::ZERO).unwrap();
 }
 
 #[test]
@@ -430,6 +448,7 @@ fn an_event_is_encoded_once_and_counted_while_it_is_held() {
         watch(&mut cacher, Selector::default(), Start::State);
     }
     let (event, targets) = put(&mut cacher, 0, 2, Duration::ZERO);
+    let event = event.expect("somebody sees it");
     assert_eq!(targets.len(), 3);
     let held = cacher.held().bytes();
     let body = event.object.as_ref().unwrap().body().len() as u64;
@@ -475,11 +494,10 @@ fn a_change_that_progress_has_overtaken_is_not_swallowed() {
         object: Some(object(at, 1, 0, revision)),
         received: Duration::ZERO,
     };
-    let mut targets = Vec::new();
     // A repeat is one still.
-    let again = cacher.ingest(change(0, 2), Duration::ZERO, &mut targets);
-    assert!(matches!(again, Ok(None)));
-    let late = cacher.ingest(change(1, 7), Duration::ZERO, &mut targets);
+    let again = cacher.ingest(change(0, 2), Duration::ZERO, |_, _, _, _| ());
+    assert_eq!(again, Ok(false));
+    let late = cacher.ingest(change(1, 7), Duration::ZERO, |_, _, _, _| ());
     let late = late.unwrap_err();
     assert_eq!((late.revision, late.progress), (7, 9));
     assert!(cacher.get(&key(1)).is_none());
@@ -492,7 +510,7 @@ fn the_window_fits_the_rate() {
         ..Config::default()
     });
     let mut revision = 1;
-    let mut push = |cacher: &mut Cacher, seconds: u64, n: usize| {
+    let mut push = |cacher: &mut Cacher<()>, seconds: u64, n: usize| {
         for _ in 0..n {
             revision += 1;
             put(cacher, 0, revision, Duration::from_secs(seconds));

@@ -8,7 +8,6 @@ mod store;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::task::{Context, Waker};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -17,7 +16,10 @@ use client::Client;
 use store::Store;
 
 use crate::model::{NAMES, SELECTORS, object, selector};
-use crate::{Audit, Bookmarks, Budget, Change, Config, Hub, Limits, Start, WatchSpec, WatcherId};
+use crate::{
+    Audit, BUDGET_MAX, Bookmarks, Change, Config, Hub, LATE_MIN, Laggards, Limits, Line, Round,
+    Start, WatchSpec, WatcherId,
+};
 
 const WINDOW: (usize, usize) = (8, 32);
 const LIMITS: Limits = Limits {
@@ -71,7 +73,10 @@ struct Storm {
     now: Duration,
     store: Store,
     hub: Hub,
-    budget: Budget,
+    round: Round,
+    laggards: Laggards,
+    /// Since when lines are late, by what they themselves said.
+    late: BTreeMap<WatcherId, (Duration, Arc<Line>)>,
     clients: BTreeMap<WatcherId, Client>,
     /// The next entry of the store's history that the feed is told.
     at: usize,
@@ -96,7 +101,9 @@ impl Storm {
             now,
             store: Store::new(),
             hub: Hub::new(config, LIMITS),
-            budget: Budget::new(now),
+            round: Round::default(),
+            laggards: Laggards::new(now),
+            late: BTreeMap::new(),
             clients: BTreeMap::new(),
             at: 0,
             listed_at: 0,
@@ -164,46 +171,63 @@ impl Storm {
         self.at = end;
         let mut changes = changes.into_iter().peekable();
         while changes.peek().is_some() {
-            match self.hub.dispatch(&mut changes, self.now) {
-                Ok(done) => self.relieve(done.blocked),
-                Err(overtaken) => {
-                    assert!(self.deceived, "{overtaken}");
-                    self.seen.overtaken += 1;
-                    return self.lose();
-                }
+            let round = &mut self.round;
+            if let Err(overtaken) = self.hub.take_in(&mut changes, self.now, round) {
+                assert!(self.deceived, "{overtaken}");
+                self.seen.overtaken += 1;
+                return self.lose();
             }
+            // Nobody waits until it is sent.
+            match self.dice.roll(8) {
+                0 => self.begin(),
+                1 => self.leave(),
+                2 | 3 => self.read_some(),
+                4 => self.past(),
+                _ => {}
+            }
+            self.send();
         }
     }
 
-    /// Does what the driver does about full queues, clients reading meanwhile or
-    /// not.
-    fn relieve(&mut self, blocked: Vec<crate::Blocked>) {
-        let mut left = self.budget.left(self.now);
-        let cx = &mut Context::from_waker(Waker::noop());
-        for crate::Blocked { id, line, items } in blocked {
-            let mut items = items.into_iter();
-            while let Some(item) = items.next() {
-                let Err(item) = line.push(item) else { continue };
-                let wait = Duration::from_millis(1 + self.dice.roll(60));
-                if wait < left && !self.dice.one_in(3) {
-                    left -= wait;
-                    self.read(id, 1);
-                }
-                if line.poll_room(cx).is_ready() {
-                    assert!(line.push(item).is_ok());
-                    continue;
-                }
-                self.hub.cut(id, [item].into_iter().chain(items));
-                self.seen.cut += 1;
-                if let Some(client) = self.clients.get_mut(&id) {
-                    client.cut = true;
-                }
-                break;
+    /// Sends what was taken in, and does what the driver does about who is late,
+    /// clients reading meanwhile or not.
+    fn send(&mut self) {
+        let sent = self.round.send();
+        for (id, line) in &sent.late {
+            self.late.insert(*id, (self.now, line.clone()));
+        }
+        if !sent.late.is_empty() {
+            self.laggards.add(sent.late, self.now);
+        }
+        if self.dice.one_in(4) {
+            self.now += Duration::from_millis(self.dice.roll(900));
+            self.read_some();
+        }
+        if self.dice.one_in(2) || self.laggards.due().is_some_and(|due| due <= self.now) {
+            self.judge();
+        }
+    }
+
+    fn judge(&mut self) {
+        self.late.retain(|_, (_, line)| line.is_late());
+        for id in self.laggards.judge(self.now) {
+            let since = self.late.remove(&id).map(|(since, _)| since);
+            assert!(since.is_none_or(|since| self.now >= since + LATE_MIN));
+            if !self.hub.cut(id) {
+                continue;
+            }
+            assert!(since.is_some(), "{id} was not late");
+            self.seen.cut += 1;
+            if let Some(client) = self.clients.get_mut(&id) {
+                client.cut = true;
             }
         }
-        let spent = self.budget.left(self.now).saturating_sub(left);
-        self.now += spent;
-        self.budget.spend(self.now, spent);
+        // Who is late for the longest has no more time than there is.
+        let most = BUDGET_MAX.max(LATE_MIN);
+        let in_time = |(since, _): &(Duration, Arc<Line>)| self.now < *since + most;
+        assert!(self.late.values().all(in_time));
+        assert!(self.laggards.due().is_some() || self.late.is_empty());
+        assert!(self.laggards.due().is_none_or(|due| due > self.now));
     }
 
     /// Progress comes when all was told: now, or late, or twice. Rarely it comes
@@ -322,7 +346,7 @@ impl Storm {
             }
             if shown.ended {
                 let client = self.clients.remove(&id).expect("it has just read");
-                self.hub.unwatch(id);
+                self.unwatch(id);
                 self.resume(client);
                 return;
             }
@@ -351,12 +375,19 @@ impl Storm {
     fn leave(&mut self) {
         if let Some(id) = self.clients.keys().next().copied() {
             self.clients.remove(&id);
-            self.hub.unwatch(id);
+            self.unwatch(id);
+        }
+    }
+
+    fn unwatch(&mut self, id: WatcherId) {
+        if let Some(line) = self.hub.unwatch(id) {
+            line.sever();
         }
     }
 
     fn pass_time(&mut self) {
         self.now += Duration::from_secs(self.dice.roll(60));
+        self.judge();
         self.hub.bookmarks(self.now);
         let next = self.hub.cacher.next_bookmark();
         assert!(next.is_none_or(|due| due > self.now));

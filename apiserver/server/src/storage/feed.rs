@@ -7,15 +7,15 @@
 //! ceases to serve, every watcher is told that its position is gone, and the
 //! state is listed anew.
 
-use std::future::poll_fn;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use meta::Object;
 use tokio::sync::Notify;
-use tokio::time::{Instant, sleep, sleep_until, timeout_at};
-use watchcache::{Blocked, Budget, Change, Overtaken};
+use tokio::task::yield_now;
+use tokio::time::{Instant, sleep, sleep_until};
+use watchcache::{Change, Held, Laggards, Overtaken, Round};
 
 use super::resource::ResourceStore;
 use super::store::{PageRequest, StoreError, StoreEvent, StoreWatch, WatchBatch};
@@ -30,6 +30,9 @@ const ASK_AGAIN: Duration = Duration::from_millis(100);
 /// How often it is looked for clients that hold memory and do not read, beside
 /// the times when a dispatch finds too much held.
 const TIDY_EVERY: Duration = Duration::from_secs(1);
+/// After so many changes put into queues those who read them get their turn: a
+/// feed that went on while there is something to feed would only make them late.
+const TURN: usize = 1024;
 
 /// How others wake the feed.
 #[derive(Debug, Default)]
@@ -75,11 +78,18 @@ impl Ended {
 /// Feeds a resource until its token is cancelled.
 pub(super) async fn run(this: Arc<ResourceStore>) {
     let token = this.token.clone();
-    let budget = Budget::new(this.now());
+    let (held, limits) = {
+        let hub = this.lock();
+        (hub.cacher.held().clone(), hub.limits())
+    };
     let mut feed = Feed {
-        this,
         list_first: true,
-        budget,
+        round: Round::default(),
+        laggards: Laggards::new(this.now()),
+        queued: 0,
+        held,
+        held_max: limits.held_bytes,
+        this,
         asked: None,
         heard: false,
         tidied: Duration::ZERO,
@@ -117,7 +127,13 @@ pub(super) async fn run(this: Arc<ResourceStore>) {
 struct Feed {
     this: Arc<ResourceStore>,
     list_first: bool,
-    budget: Budget,
+    /// What was taken in and is not sent.
+    round: Round,
+    laggards: Laggards,
+    /// How much was queued since others had their turn.
+    queued: usize,
+    held: Arc<Held>,
+    held_max: u64,
     /// When the progress report under way was asked for.
     asked: Option<Instant>,
     /// Whether the session under way has brought anything.
@@ -131,6 +147,7 @@ enum Wake {
     Batch(Result<WatchBatch, StoreError>),
     Ask,
     Bookmarks,
+    Judge,
     Replan,
     Reload,
 }
@@ -168,10 +185,11 @@ impl Feed {
                     let now = self.this.now();
                     self.this.lock().bookmarks(now);
                 }
-                Wake::Replan => {}
+                // Nothing else to do, as after everything.
+                Wake::Judge | Wake::Replan => {}
                 Wake::Reload => return Err(Ended::Differs),
             }
-            self.tidy();
+            self.look_after();
         }
     }
 
@@ -181,8 +199,8 @@ impl Feed {
     }
 
     async fn wake(&self, watch: &mut dyn StoreWatch) -> Wake {
-        let due = self.this.lock().cacher.next_bookmark();
-        let due = due.map(|due| Instant::now() + due.saturating_sub(self.this.now()));
+        let bookmark = self.this.lock().cacher.next_bookmark();
+        let (bookmark, judgement) = (self.instant(bookmark), self.instant(self.laggards.due()));
         let again = self.asked.map(|asked| asked + ASK_AGAIN);
         tokio::select! {
             biased;
@@ -190,9 +208,15 @@ impl Feed {
             batch = watch.next() => Wake::Batch(batch),
             () = self.this.signals.progress.notified() => Wake::Ask,
             () = until(again) => Wake::Ask,
-            () = until(due) => Wake::Bookmarks,
+            () = until(bookmark) => Wake::Bookmarks,
+            () = until(judgement) => Wake::Judge,
             () = self.this.signals.timer.notified() => Wake::Replan,
         }
+    }
+
+    /// Turns a time as the cacher counts it into one to sleep until.
+    fn instant(&self, at: Option<Duration>) -> Option<Instant> {
+        at.map(|at| Instant::now() + at.saturating_sub(self.this.now()))
     }
 
     /// Asks for progress if a reader waits for it and no report is under way.
@@ -277,15 +301,32 @@ impl Feed {
         to_cache.observe_many(now.saturating_sub(received), count);
         while changes.peek().is_some() {
             let before = changes.len();
-            let done = self.this.lock().dispatch(&mut changes, now)?;
+            let round = &mut self.round;
+            self.this.lock().take_in(&mut changes, now, round)?;
             let events = (before - changes.len()) as u64;
             self.this.metrics.events_dispatched.add(events);
-            if !done.blocked.is_empty() {
-                self.relieve(done.blocked).await;
+            self.send();
+            if self.queued >= TURN {
+                self.queued = 0;
+                self.publish();
+                yield_now().await;
             }
         }
         self.publish();
         Ok(())
+    }
+
+    /// Sends what was taken in. Waits for nobody, and holds no lock that readers
+    /// of the cache need.
+    fn send(&mut self) {
+        let sent = self.round.send();
+        self.queued += sent.count;
+        if !sent.late.is_empty() {
+            self.laggards.add(sent.late, self.this.now());
+        }
+        if self.laggards.due().is_some() || self.held.bytes() > self.held_max {
+            self.look_after();
+        }
     }
 
     /// Decodes a change. An object that cannot be decoded counts as gone: what
@@ -305,45 +346,35 @@ impl Feed {
         })
     }
 
-    /// Waits for full queues within the budget, then cuts off what is still
-    /// full. Everyone gets a chance, not only those who come first.
-    async fn relieve(&mut self, blocked: Vec<Blocked>) {
-        let began = self.this.now();
-        let deadline = Instant::now() + self.budget.left(began);
-        for Blocked { id, line, items } in blocked {
-            let mut items = items.into_iter();
-            while let Some(item) = items.next() {
-                let Err(back) = line.push(item) else { continue };
-                let room = timeout_at(deadline, poll_fn(|cx| line.poll_room(cx)));
-                // The feed alone pushes, so that room stays.
-                let unsent = match room.await {
-                    Ok(()) => line.push(back).err(),
-                    Err(_elapsed) => Some(back),
-                };
-                let Some(unsent) = unsent else { continue };
-                let resource = &self.this.config.resource;
-                tracing::info!(%resource, watcher = id, "closing a watch that is too slow");
-                self.this.metrics.terminated_watchers.add(1);
-                self.this.lock().cut(id, [unsent].into_iter().chain(items));
-                break;
-            }
-        }
+    /// Closes the watches of those who are too slow, and keeps to the limit of
+    /// memory.
+    fn look_after(&mut self) {
         let now = self.this.now();
-        self.budget.spend(now, now.saturating_sub(began));
+        if self.laggards.due().is_some_and(|due| due <= now) {
+            self.judge(now);
+        }
+        if now >= self.tidied + TIDY_EVERY || self.held.bytes() > self.held_max {
+            self.tidy(now);
+        }
     }
 
-    /// Keeps to the limit of memory.
-    fn tidy(&mut self) {
-        let now = self.this.now();
-        let mut hub = self.this.lock();
-        if now < self.tidied + TIDY_EVERY && !hub.is_over() {
+    fn judge(&mut self, now: Duration) {
+        let slow = self.laggards.judge(now);
+        if slow.is_empty() {
             return;
         }
-        self.tidied = now;
-        let severed = hub.tidy();
-        let held = hub.cacher.held().bytes();
+        let mut hub = self.this.lock();
+        let slow: Vec<_> = slow.into_iter().filter(|id| hub.cut(*id)).collect();
         drop(hub);
-        self.this.metrics.held_bytes.set(held);
+        let resource = &self.this.config.resource;
+        tracing::info!(%resource, watchers = ?slow, "closing watches that are too slow");
+        self.this.metrics.terminated_watchers.add(slow.len() as u64);
+    }
+
+    fn tidy(&mut self, now: Duration) {
+        self.tidied = now;
+        let severed = self.this.lock().tidy();
+        self.this.metrics.held_bytes.set(self.held.bytes());
         if severed > 0 {
             let resource = &self.this.config.resource;
             tracing::info!(%resource, severed, "closing watches that hold too much");

@@ -274,15 +274,24 @@ impl ResourceStore {
         found
     }
 
+    /// Tells whether an object lies under a key, as [`Self::key`] makes them.
+    fn is_at(&self, object: &Object, key: &str) -> bool {
+        let (namespace, name) = (&object.meta.namespace, &object.meta.name);
+        match self.config.namespaced && !namespace.is_empty() {
+            true => key
+                .strip_prefix(namespace.as_str())
+                .and_then(|rest| rest.strip_prefix('/'))
+                .is_some_and(|rest| rest == name),
+            false => key == name,
+        }
+    }
+
     /// Returns the newest state of an object that this process knows to have
     /// been: what it wrote may not have come back through the feed yet.
     pub(super) fn newest(&self, key: &str) -> Option<Arc<Object>> {
         let cached = self.cached(key);
         let recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
-        let written = recent.values().rev().find(|o| {
-            let namespace = Some(o.meta.namespace.as_str()).filter(|ns| !ns.is_empty());
-            self.key(namespace, &o.meta.name) == key
-        });
+        let written = recent.values().rev().find(|o| self.is_at(o, key));
         let written = written.filter(|w| {
             let known = cached.as_ref().map_or(0, |c| c.resource_version.0);
             w.resource_version.0 > known

@@ -106,8 +106,10 @@ impl Stream for WatchStream {
 
 impl Drop for WatchStream {
     fn drop(&mut self) {
-        if let Source::Running { store, id, .. } = &self.0 {
-            store.lock().unwatch(*id);
+        if let Source::Running { store, id, line } = &self.0 {
+            // What is queued is let go without the lock that everybody needs.
+            drop(store.lock().unwatch(*id));
+            line.sever();
         }
     }
 }

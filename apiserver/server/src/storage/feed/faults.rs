@@ -210,6 +210,66 @@ async fn memory_is_bounded_whatever_clients_do() {
     }
 }
 
+/// Nobody waits for who is late: the others are served at once, one that catches
+/// up stays, and one that does not is closed where it can go on.
+#[tokio::test]
+async fn who_is_late_holds_up_nobody() {
+    const QUEUE: usize = 8;
+    let limits = Limits {
+        queue: QUEUE,
+        ..Limits::default()
+    };
+    let store: Arc<dyn Store> = Arc::new(FaultyStore::new());
+    let fixture = start_unready(&store, &unique("late"), limits);
+    let things = &fixture.resource;
+    within("ready", things.ready()).await;
+    let from = fixture.create("a", "x").await.resource_version.0;
+    let after = |n| WatchRequest {
+        version: ReadVersion::At(n),
+        ..WatchRequest::default()
+    };
+    let watch = || async { things.watch(after(from)).await.unwrap() };
+    let (mut stuck, mut tardy, mut reader) = (watch().await, watch().await, watch().await);
+    let next =
+        async |stream: &mut crate::storage::WatchStream| match within("a change", stream.next())
+            .await
+        {
+            Some(WatchItem::Event { object, .. }) => object.resource_version.0,
+            other => panic!("{other:?}"),
+        };
+    let closed = || things.metrics().terminated_watchers.get();
+    let began = std::time::Instant::now();
+    let mut versions = Vec::new();
+    for n in 0..3 * QUEUE {
+        let set = fixture.set("a", "x", "spec.v", &n.to_string()).await;
+        versions.push(set.resource_version.0);
+        assert_eq!(next(&mut reader).await, versions[n]);
+        let in_time = began.elapsed() < watchcache::BUDGET_MAX;
+        assert!(closed() == 0 || !in_time, "one is closed before its time");
+    }
+    for version in &versions {
+        assert_eq!(next(&mut tardy).await, *version);
+    }
+    let one = async {
+        while closed() == 0 {
+            sleep(Duration::from_millis(5)).await;
+        }
+    };
+    within("the end of one", one).await;
+    assert!(within("its end", stuck.next()).await.is_none());
+    assert_eq!((closed(), things.lock().cacher.watcher_count()), (1, 2));
+    versions.push(fixture.delete("a", "x").await.resource_version.0);
+    let last = versions[3 * QUEUE];
+    assert_eq!(
+        (next(&mut reader).await, next(&mut tardy).await),
+        (last, last)
+    );
+    let mut resumed = watch().await;
+    for version in versions {
+        assert_eq!(next(&mut resumed).await, version);
+    }
+}
+
 /// A client that does not read its initial events holds a state that nobody
 /// else needs any more; not for ever.
 #[tokio::test]
@@ -237,7 +297,7 @@ async fn an_old_state_is_not_kept_for_who_does_not_read_it() {
                 object: Some(Arc::new(object)),
                 received: at,
             };
-            hub.cacher.ingest(change, at, &mut Vec::new()).unwrap();
+            hub.cacher.ingest(change, at, |_, _, _, _| ()).unwrap();
         }
         assert_eq!(hub.tidy(), 1);
     }

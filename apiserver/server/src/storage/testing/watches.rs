@@ -315,6 +315,13 @@ pub async fn run_slow_watcher(store: &Arc<dyn Store>) {
             .0;
     }
     within("the quick reader", reader).await.expect("no panic");
+    // Until then it could still catch up.
+    let closed = async {
+        while fixture.resource.metrics().terminated_watchers.get() == 0 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    within("the slow one is closed", closed).await;
     loop {
         let item = next(&mut slow).await;
         match version(&item) {
