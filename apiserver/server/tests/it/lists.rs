@@ -4,7 +4,7 @@ use std::io::Read as _;
 
 use apiserver::storage::Store as _;
 use http::Request;
-use http_body_util::Full;
+use http_body_util::{BodyExt as _, Full};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
@@ -77,6 +77,16 @@ async fn long_lists_come_in_parts_and_whole() {
         let unpacked: Value = serde_json::from_slice(&unpacked).unwrap();
         assert_eq!(unpacked[rows], list[rows]);
     }
+    // No frame is much larger than what is made at once.
+    let mut body = api.open(CONFIG_MAPS, "application/json").await;
+    assert_eq!(http_body::Body::size_hint(&body).exact(), None);
+    let mut bytes = 0;
+    while let Some(frame) = body.frame().await {
+        let data = frame.unwrap().into_data().unwrap();
+        assert!(data.len() < (64 << 10) + 4096, "{}", data.len());
+        bytes += data.len();
+    }
+    assert!(bytes > 300 * 2000);
     // Pages add up to as much, and say how much is left.
     let (mut token, mut seen) = (String::new(), 0);
     loop {
