@@ -20,6 +20,11 @@ use serde_json::{Value, json};
 use tower::ServiceExt;
 
 const PODS: &str = "/api/v1/namespaces/default/pods";
+/// How many pods a list has.
+const LISTED: usize = 100;
+const JSON: &str = "application/json";
+const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io";
+const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
 
 struct Api {
     service: LocalService,
@@ -37,8 +42,11 @@ fn pod(name: &str, number: usize) -> Value {
 
 impl Api {
     async fn call(&self, method: Method, path: &str, media: &str, body: Vec<u8>) -> Bytes {
+        // Of what is read it says what is wanted, of what is written what it is.
+        let accept = if method == Method::GET { media } else { JSON };
         let request = Request::builder()
             .method(method)
+            .header("accept", accept)
             .uri(path)
             .header("content-type", media)
             .body(Full::new(Bytes::from(body)))
@@ -52,7 +60,7 @@ impl Api {
 
     async fn create(&self, pod: &Value) -> Value {
         let body = serde_json::to_vec(pod).unwrap();
-        let made = self.call(Method::POST, PODS, "application/json", body);
+        let made = self.call(Method::POST, PODS, JSON, body);
         serde_json::from_slice(&made.await).unwrap()
     }
 
@@ -60,7 +68,21 @@ impl Api {
         let path = format!("{PODS}/web");
         match what {
             "api-get" => {
-                self.call(Method::GET, &path, "", Vec::new()).await;
+                self.call(Method::GET, &path, JSON, Vec::new()).await;
+            }
+            "api-list" | "api-list-table" | "api-list-protobuf" => {
+                let media = match what {
+                    "api-list" => JSON,
+                    "api-list-table" => TABLE,
+                    _ => PROTOBUF,
+                };
+                // The first call makes what the others list.
+                if n == 0 {
+                    for other in 1..LISTED {
+                        self.create(&pod(&format!("web-{other}"), other)).await;
+                    }
+                }
+                self.call(Method::GET, PODS, media, Vec::new()).await;
             }
             "api-create" => {
                 self.create(&pod(&format!("web-{n}"), n)).await;
@@ -68,7 +90,7 @@ impl Api {
             "api-update" => {
                 self.pod["metadata"]["annotations"]["bench/n"] = n.to_string().into();
                 let body = serde_json::to_vec(&self.pod).unwrap();
-                let done = self.call(Method::PUT, &path, "application/json", body);
+                let done = self.call(Method::PUT, &path, JSON, body);
                 self.pod = serde_json::from_slice(&done.await).unwrap();
             }
             "api-patch" => {

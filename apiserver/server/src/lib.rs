@@ -32,6 +32,7 @@ mod health;
 mod impersonation;
 mod input;
 pub mod kubeconfig;
+mod listing;
 mod metrics;
 mod negotiation;
 mod openapi;

@@ -32,7 +32,9 @@ const STOPPING_RETRY_SECONDS: u32 = 5;
 /// The largest request body, in bytes; beyond it 413.
 pub(crate) const BODY_BYTES_MAX: usize = 3 * 1024 * 1024;
 /// Answers larger than this are compressed for clients that accept it.
-const GZIP_FROM_BYTES: usize = 128 * 1024;
+pub(crate) const GZIP_FROM_BYTES: usize = 128 * 1024;
+/// The level upstream uses: compression should cost less than the network.
+pub(crate) const GZIP_LEVEL: flate2::Compression = flate2::Compression::new(1);
 /// How many warnings one answer carries; further ones are dropped, as upstream
 /// drops them at a similar size.
 const WARNINGS_MAX: usize = 64;
@@ -140,7 +142,8 @@ impl Context {
         }
     }
 
-    fn accepts_gzip(&self) -> bool {
+    /// Tells whether the answer may be compressed.
+    pub(crate) fn accepts_gzip(&self) -> bool {
         let value = self
             .headers
             .get(ACCEPT_ENCODING)
@@ -154,9 +157,8 @@ impl Context {
 
 fn gzip(bytes: &[u8]) -> Option<Vec<u8>> {
     use std::io::Write;
-    // The level upstream uses: compression should cost less than the network.
     let out = Vec::with_capacity(bytes.len() / 8);
-    let mut encoder = flate2::write::GzEncoder::new(out, flate2::Compression::new(1));
+    let mut encoder = flate2::write::GzEncoder::new(out, GZIP_LEVEL);
     encoder.write_all(bytes).ok()?;
     encoder.finish().ok()
 }

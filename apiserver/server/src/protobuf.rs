@@ -14,6 +14,8 @@
 
 mod decode;
 mod encode;
+mod kept;
+mod list;
 mod special;
 mod table;
 mod wire;
@@ -23,12 +25,16 @@ use meta::{Object, Reason, Status};
 use serde::de::DeserializeSeed;
 use serde_json::{Map, Value};
 
+pub(crate) use list::{List, Piece};
 use table::MessageId;
 use wire::{Front, Out, Reader, Scalar};
 
 /// The media type.
 pub(crate) const MEDIA_TYPE: &str = "application/vnd.kubernetes.protobuf";
 const MAGIC: &[u8; 4] = b"k8s\0";
+/// What stands behind a message: encoding and type of the content, none, as Go writes
+/// them.
+const END: &[u8] = &[0x1a, 0, 0x22, 0];
 /// The deepest nesting of messages; the deepest real type (schemas of custom
 /// resources apart) has less than twenty.
 const DEPTH_MAX: usize = 64;
@@ -168,42 +174,6 @@ impl<'a> Type<'a> {
         Ok(self.envelope(out))
     }
 
-    /// Encodes a list of objects as they are stored.
-    pub(crate) fn list<'o>(
-        &self,
-        metadata: &Value,
-        items: impl Iterator<Item = &'o Object>,
-        bytes: usize,
-    ) -> Result<Bytes, EncodeError> {
-        let mut out = Out::with_headroom(self.headroom(), bytes);
-        let (list_meta, item) = self.parts()?;
-        let opened = out.open(1);
-        write_value(&mut out, list_meta, metadata)?;
-        out.close(opened);
-        for object in items {
-            let opened = out.open(2);
-            write_stored(&mut out, item, object)?;
-            out.close(opened);
-        }
-        Ok(self.envelope(out).finish())
-    }
-
-    /// Returns the messages of a list's metadata and items.
-    fn parts(&self) -> Result<(MessageId, MessageId), EncodeError> {
-        let none = || EncodeError::NoMessage(format!("*{}", self.kind));
-        let inner = |name: &str| {
-            let field = table::messages().get(self.message).field(name)?;
-            match field.wire {
-                table::Wire::Message(id) => Some(id),
-                _ => None,
-            }
-        };
-        Ok((
-            inner("metadata").ok_or_else(none)?,
-            inner("items").ok_or_else(none)?,
-        ))
-    }
-
     /// Encodes the event of a watch that shows an object as it is stored.
     pub(crate) fn event(&self, event_type: &str, object: &Object) -> Result<Bytes, EncodeError> {
         Ok(frame(event_type, self.stored(object)?))
@@ -218,16 +188,20 @@ impl<'a> Type<'a> {
     fn envelope(&self, out: Out) -> Front {
         let mut front = Front::new(out, self.headroom());
         front.wrap(2);
+        front.append(END);
+        self.put(&mut front);
+        front
+    }
+
+    /// Puts what stands before a message.
+    fn put(&self, front: &mut Front) {
         let mut type_meta = Out::default();
         type_meta.bytes(1, self.api_version.as_bytes());
         type_meta.bytes(2, self.kind.as_bytes());
         let mut head = Out::default();
         head.bytes(1, &type_meta.into_inner());
         front.put(&head.into_inner());
-        // Encoding and type of the content: none, as Go writes them.
-        front.append(&[0x1a, 0, 0x22, 0]);
         front.put(MAGIC);
-        front
     }
 }
 

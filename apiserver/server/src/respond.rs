@@ -1,13 +1,12 @@
-//! Writing objects and lists in the form the client asked for.
+//! Writing objects in the form the client asked for; lists are written in
+//! [`listing`](crate::listing).
 //!
 //! The common cases never make a tree of an object as it is stored: as JSON its
 //! bytes are copied with the resource version spliced in, to protobuf they are
 //! translated as they are read. Everything else (YAML, Table, another version,
 //! indented) goes through a `Value`.
 
-use std::sync::Arc;
-
-use bytes::{BufMut, Bytes, BytesMut};
+use bytes::Bytes;
 use http::{Response, StatusCode};
 use meta::{Object, Reason, Status};
 use registry::Kind;
@@ -17,7 +16,6 @@ use crate::body::{self, BoxBody};
 use crate::negotiation::{Accepted, Media, Offer, Shape};
 use crate::pipeline::Context;
 use crate::protobuf::{self, EncodeError};
-use crate::storage::ListResult;
 use crate::table::{IncludeObject, Table};
 
 /// Returns an object in a kind's version, as a client sees it.
@@ -41,7 +39,8 @@ pub(crate) fn metadata_only(mut view: Value, version: &str) -> Value {
 
 /// The kind of an object's metadata alone.
 pub(crate) const METADATA: &str = "PartialObjectMetadata";
-const METADATA_LIST: &str = "PartialObjectMetadataList";
+/// The kind of a list of those.
+pub(crate) const METADATA_LIST: &str = "PartialObjectMetadataList";
 
 /// Returns a version of `meta.k8s.io` as `apiVersion` writes it.
 pub(crate) fn meta_version(version: &str) -> String {
@@ -99,7 +98,7 @@ pub(crate) fn value(
 }
 
 /// Names a type as upstream's messages do.
-fn go_type(kind: &Kind, name: &str) -> String {
+pub(crate) fn go_type(kind: &Kind, name: &str) -> String {
     let package = match kind.group {
         "" => "core",
         group => group.split('.').next().unwrap_or_default(),
@@ -180,22 +179,7 @@ fn is_verbatim(kind: &Kind, accepted: Accepted) -> bool {
         }
 }
 
-/// Answers a list.
-pub(crate) fn list(
-    cx: &Context,
-    accepted: Accepted,
-    kind: &Kind,
-    list: &ListResult,
-) -> Result<Response<BoxBody>, Status> {
-    let metadata = list_metadata(list);
-    if let Some(bytes) = stored_list(accepted, kind, &metadata, &list.items) {
-        let bytes = bytes.map_err(EncodeError::into_status)?;
-        return Ok(cx.respond(StatusCode::OK, accepted.media.content_type(), bytes));
-    }
-    values(cx, accepted, kind, metadata, views(kind, &list.items)?)
-}
-
-/// Answers a list of views.
+/// Answers a list of views of which there are few.
 pub(crate) fn values(
     cx: &Context,
     accepted: Accepted,
@@ -235,61 +219,4 @@ pub(crate) fn values(
         }
     };
     plain(cx, accepted, StatusCode::OK, &value)
-}
-
-/// Encodes a list straight from what is stored, where the form allows it.
-fn stored_list(
-    accepted: Accepted,
-    kind: &Kind,
-    metadata: &Value,
-    items: &[Arc<Object>],
-) -> Option<Result<Bytes, EncodeError>> {
-    let verbatim = is_verbatim(kind, accepted);
-    let (api_version, name) = match (accepted.media, accepted.shape) {
-        (Media::Json, _) if verbatim => return Some(Ok(json_list(kind, metadata, items))),
-        (Media::Protobuf, Shape::Object) if verbatim => (kind.api_version(), kind.list_kind),
-        (Media::Protobuf, Shape::MetadataList(version)) if kind.is_stored_form() => {
-            (meta_version(version), METADATA_LIST)
-        }
-        _ => return None,
-    };
-    // Protobuf is about half of the JSON, metadata alone a fraction.
-    let size = items.iter().map(|o| o.body().len()).sum::<usize>() / 2;
-    let items = items.iter().map(|o| &**o);
-    let list = protobuf::Type::find(&api_version, name);
-    Some(list.and_then(|t| t.list(metadata, items, size)))
-}
-
-fn views(kind: &Kind, items: &[Arc<Object>]) -> Result<Vec<Value>, Status> {
-    items.iter().map(|o| view(kind, o)).collect()
-}
-
-fn list_metadata(list: &ListResult) -> Value {
-    let mut metadata = json!({"resourceVersion": list.resource_version.to_string()});
-    if let Some(token) = &list.continue_token {
-        metadata["continue"] = token.as_str().into();
-    }
-    if let Some(n) = list.remaining {
-        metadata["remainingItemCount"] = n.into();
-    }
-    metadata
-}
-
-fn json_list(kind: &Kind, metadata: &Value, items: &[Arc<Object>]) -> Bytes {
-    let size: usize = items.iter().map(|o| o.body().len() + 48).sum();
-    let mut out = BytesMut::with_capacity(size + 256);
-    let head = format!(
-        "{{\"kind\":\"{}\",\"apiVersion\":\"{}\",\"metadata\":{metadata},\"items\":[",
-        kind.list_kind,
-        kind.api_version(),
-    );
-    out.put_slice(head.as_bytes());
-    for (i, item) in items.iter().enumerate() {
-        if i > 0 {
-            out.put_u8(b',');
-        }
-        item.encode_json(&mut out);
-    }
-    out.put_slice(b"]}");
-    out.freeze()
 }

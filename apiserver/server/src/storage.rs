@@ -18,6 +18,7 @@ mod continuation;
 pub mod embedded;
 pub mod etcd;
 mod feed;
+mod items;
 mod leases;
 mod list;
 pub mod memory;
@@ -32,6 +33,7 @@ mod write;
 
 pub use compactor::Compactor;
 pub(crate) use continuation::check as check_token;
+pub use items::{Items, Listing};
 pub use metrics::{CacheMetrics, Series, SeriesKind, Value as SeriesValue};
 pub use request::{
     ListRequest, ListResult, Preconditions, ReadVersion, UpdateOutcome, VersionMatch, WatchRequest,

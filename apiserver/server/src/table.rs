@@ -36,6 +36,15 @@ impl IncludeObject {
             ))),
         }
     }
+
+    /// Returns what a row carries of a view, metadata in a version of `meta.k8s.io`.
+    pub(crate) fn of(self, view: Value, version: &str) -> Value {
+        match self {
+            Self::None => Value::Null,
+            Self::Metadata => metadata_only(view, version),
+            Self::Object => view,
+        }
+    }
 }
 
 /// A table being filled.
@@ -79,11 +88,7 @@ impl Table {
     /// Adds an object's row.
     pub(crate) fn push(&mut self, kind: &Kind, view: Value, now: Timestamp) {
         let cells = kind.cells(&view, now);
-        let object = match self.include {
-            IncludeObject::None => Value::Null,
-            IncludeObject::Metadata => metadata_only(view, self.version_of_meta),
-            IncludeObject::Object => view,
-        };
+        let object = self.include.of(view, self.version_of_meta);
         self.rows.push(json!({"cells": cells, "object": object}));
     }
 

@@ -1,5 +1,5 @@
-//! What hostile bodies cost: no memory worth the name, and little time. In a process
-//! of its own, whose memory is nobody else's.
+//! What hostile bodies and long lists cost: no memory worth the name, and of bodies
+//! little time. In a process of its own, whose memory is nobody else's.
 
 #![allow(clippy::unwrap_used, reason = "a test that panics has failed")]
 
@@ -9,8 +9,15 @@ mod harness;
 
 use std::time::{Duration, Instant};
 
+use apiserver::storage::Store as _;
 use harness::{Api, CONFIG_MAPS, config_map};
 use http::Method;
+use http_body_util::BodyExt as _;
+use serde_json::json;
+use tokio::sync::Mutex;
+
+/// Only one test at a time: each measures the memory of the process.
+static ALONE: Mutex<()> = Mutex::const_new(());
 
 /// How often each body is sent.
 const TIMES: usize = 8;
@@ -109,6 +116,7 @@ fn bodies() -> Vec<(Method, &'static str, String, u16)> {
 
 #[tokio::test]
 async fn hostile_bodies_cost_nothing() {
+    let _alone = ALONE.lock().await;
     let api = Api::start().await;
     let made = api.post(CONFIG_MAPS, &config_map("a")).await.ok();
     let path = format!("{CONFIG_MAPS}/a?fieldManager=m");
@@ -140,4 +148,64 @@ async fn hostile_bodies_cost_nothing() {
     assert!(grown < GROWTH_MAX_KB, "{grown} kB");
     let after = api.get(&format!("{CONFIG_MAPS}/a")).await.ok();
     assert_eq!(after, made, "nothing was changed");
+}
+
+/// How many objects are listed, and how large each is: 40 MB together.
+const OBJECTS: usize = 400;
+const OBJECT_BYTES: usize = 100 << 10;
+/// By how much the memory in use may grow while lists of them are taken: less than one
+/// such list.
+const LISTS_GROWTH_MAX_KB: u64 = 32 << 10;
+
+#[tokio::test]
+async fn lists_cost_the_same_however_long_they_are() {
+    let _alone = ALONE.lock().await;
+    let api = Api::start().await;
+    for n in 0..OBJECTS {
+        let name = format!("large-{n:04}");
+        let object = json!({"kind": "ConfigMap", "apiVersion": "v1",
+            "metadata": {"name": name, "namespace": "default"},
+            "data": {"k": "x".repeat(OBJECT_BYTES)}});
+        let key = format!("/registry/configmaps/default/{name}");
+        let done = api.store.put(&key, object.to_string().into(), 0, None);
+        done.await.unwrap();
+    }
+    // The cache has them all when the last is found.
+    let last = format!("{CONFIG_MAPS}?fieldSelector=metadata.name%3Dlarge-0399");
+    assert_eq!(api.get(&last).await.ok()["items"][0]["kind"], "ConfigMap");
+    let table = "application/json;as=Table;v=v1;g=meta.k8s.io";
+    for (accept, query, lists) in [
+        ("application/json", "", 10),
+        ("application/vnd.kubernetes.protobuf", "", 2),
+        (table, "includeObject=Object", 2),
+        ("application/yaml", "", 1),
+    ] {
+        let before = status("VmRSS");
+        std::fs::write("/proc/self/clear_refs", "5").unwrap();
+        let path = format!("{CONFIG_MAPS}?{query}");
+        let mut bodies = Vec::new();
+        for _ in 0..lists {
+            bodies.push((Some(api.open(&path, accept).await), 0));
+        }
+        // All at once, in turns.
+        while bodies.iter().any(|(body, _)| body.is_some()) {
+            for (body, taken) in &mut bodies {
+                let Some(open) = body else {
+                    continue;
+                };
+                let Some(frame) = open.frame().await else {
+                    *body = None;
+                    continue;
+                };
+                let data = frame.unwrap().into_data().unwrap();
+                assert!(data.len() < 2 * OBJECT_BYTES, "{accept}: {}", data.len());
+                *taken += data.len();
+            }
+        }
+        for (_, taken) in &bodies {
+            assert!(*taken > OBJECTS * OBJECT_BYTES, "{accept}: {taken}");
+        }
+        let grown = status("VmHWM").saturating_sub(before);
+        assert!(grown < LISTS_GROWTH_MAX_KB, "{accept}: {grown} kB");
+    }
 }

@@ -5,9 +5,12 @@
 //! is spliced in when an object is encoded, at a place found once when the
 //! object is decoded, so that serving an object is two copies and no parsing.
 
+use std::any::Any;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use bytes::{BufMut, Bytes, BytesMut};
 use serde::{Deserialize, Serialize};
@@ -107,6 +110,41 @@ pub struct Object {
     splice_at: usize,
     /// Whether the metadata has members, and so a comma is needed.
     comma: bool,
+    /// Where in `body` the metadata ends.
+    metadata_end: usize,
+    made: Made,
+}
+
+/// How an object may be encoded besides JSON, where its length must be known before it
+/// is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Encoding {
+    /// All of it, as protobuf.
+    Protobuf,
+    /// Its metadata alone, as protobuf.
+    ProtobufMetadata,
+}
+
+/// What was made of an object by those who encode it.
+#[derive(Debug, Default)]
+struct Made {
+    /// The lengths of its encodings, zero for one that is not known.
+    sizes: [AtomicU32; 2],
+    note: OnceLock<Note>,
+}
+
+/// Anything at all.
+pub type Note = Box<dyn Any + Send + Sync>;
+
+impl Clone for Made {
+    /// A copy knows the lengths, and nothing else.
+    fn clone(&self) -> Self {
+        let size = |size: &AtomicU32| AtomicU32::new(size.load(Ordering::Relaxed));
+        Self {
+            sizes: self.sizes.each_ref().map(size),
+            note: OnceLock::new(),
+        }
+    }
 }
 
 impl Object {
@@ -129,6 +167,7 @@ impl Object {
         let meta: ObjectMeta = serde_json::from_str(raw)?;
         // The raw value borrows from `body`, so its distance is its position.
         let splice_at = raw.as_ptr() as usize - body.as_ptr() as usize + 1;
+        let metadata_end = splice_at - 1 + raw.len();
         let comma = raw[1..].trim_start().as_bytes().first() != Some(&b'}');
         Ok(Self {
             resource_version,
@@ -138,6 +177,8 @@ impl Object {
             body,
             splice_at,
             comma,
+            metadata_end,
+            made: Made::default(),
         })
     }
 
@@ -166,8 +207,42 @@ impl Object {
     /// Appends the object under another version: a deletion is shown with the
     /// last content and the revision of the delete.
     pub fn encode_json_at(&self, version: ResourceVersion, out: &mut BytesMut) {
-        out.reserve(self.body.len() + 48);
-        out.put_slice(&self.body[..self.splice_at]);
+        self.splice(version, 0..self.body.len(), out);
+    }
+
+    /// Appends the metadata as a client sees it.
+    pub fn encode_metadata(&self, out: &mut BytesMut) {
+        let metadata = self.splice_at - 1..self.metadata_end;
+        self.splice(self.resource_version, metadata, out);
+    }
+
+    /// Returns the metadata as stored, without a resource version.
+    pub fn metadata_json(&self) -> &[u8] {
+        &self.body[self.splice_at - 1..self.metadata_end]
+    }
+
+    /// Returns the length of the object in another encoding, once somebody has said it.
+    pub fn size_in(&self, encoding: Encoding) -> Option<usize> {
+        let size = self.made.sizes[encoding as usize].load(Ordering::Relaxed);
+        (size > 0).then_some(size as usize)
+    }
+
+    /// Keeps the length of the object in another encoding.
+    pub fn keep_size(&self, encoding: Encoding, size: usize) {
+        // One that does not fit stays unknown.
+        let size = u32::try_from(size).unwrap_or(0);
+        self.made.sizes[encoding as usize].store(size, Ordering::Relaxed);
+    }
+
+    /// Returns where whoever encodes objects keeps something that goes with this one.
+    pub fn note(&self) -> &OnceLock<Note> {
+        &self.made.note
+    }
+
+    /// Appends a part of the body that has the beginning of the metadata in it.
+    fn splice(&self, version: ResourceVersion, part: std::ops::Range<usize>, out: &mut BytesMut) {
+        out.reserve(part.len() + 48);
+        out.put_slice(&self.body[part.start..self.splice_at]);
         out.put_slice(b"\"resourceVersion\":\"");
         let mut digits = [0u8; 20];
         let mut at = digits.len();
@@ -186,7 +261,7 @@ impl Object {
         if self.comma {
             out.put_u8(b',');
         }
-        out.put_slice(&self.body[self.splice_at..]);
+        out.put_slice(&self.body[self.splice_at..part.end]);
     }
 
     /// Returns the object as a client sees it.
@@ -247,7 +322,30 @@ mod tests {
             let got: serde_json::Value = serde_json::from_slice(&o.to_json()).unwrap();
             assert_eq!(got, want, "{body}");
             assert_eq!(o.to_value().unwrap(), want);
+            let mut alone = BytesMut::new();
+            o.encode_metadata(&mut alone);
+            let alone: serde_json::Value = serde_json::from_slice(&alone).unwrap();
+            assert_eq!(alone, want["metadata"], "{body}");
+            let stored: serde_json::Value = serde_json::from_slice(o.metadata_json()).unwrap();
+            want["metadata"] = stored;
+            assert_eq!(
+                want,
+                serde_json::from_str::<serde_json::Value>(body).unwrap()
+            );
         }
+    }
+
+    #[test]
+    fn lengths_are_kept_apart() {
+        let o = object(r#"{"metadata":{}}"#);
+        assert_eq!(o.size_in(Encoding::Protobuf), None);
+        o.keep_size(Encoding::Protobuf, 7);
+        o.keep_size(Encoding::ProtobufMetadata, 1 << 40);
+        let copy = o.clone();
+        assert_eq!(copy.size_in(Encoding::Protobuf), Some(7));
+        assert_eq!(copy.size_in(Encoding::ProtobufMetadata), None);
+        assert!(o.note().set(Box::new(5)).is_ok());
+        assert!(o.note().get().is_some() && o.clone().note().get().is_none());
     }
 
     #[test]

@@ -17,7 +17,56 @@ pub fn format_micro(t: Timestamp) -> String {
 
 /// Parses an RFC 3339 time with any offset, if it [can be written](is_writable).
 pub fn parse(text: &str) -> Option<Timestamp> {
+    if let Some(seconds) = whole_seconds(text.as_bytes()) {
+        return Timestamp::from_second(seconds).ok();
+    }
     text.parse().ok().filter(|t| is_writable(*t))
+}
+
+/// Reads a time in the form in which [`format`] writes it, which is that of nearly all
+/// times there are; `None` for every other.
+fn whole_seconds(text: &[u8]) -> Option<i64> {
+    let shape = |at: usize| match at {
+        4 | 7 => b'-',
+        10 => b'T',
+        13 | 16 => b':',
+        19 => b'Z',
+        _ => b'0',
+    };
+    let fits = |(at, byte): (usize, &u8)| match shape(at) {
+        b'0' => byte.is_ascii_digit(),
+        mark => *byte == mark,
+    };
+    if text.len() != 20 || !text.iter().enumerate().all(fits) {
+        return None;
+    }
+    let number = |range: std::ops::Range<usize>| {
+        let digits = text[range].iter();
+        digits.fold(0, |n, digit| n * 10 + i64::from(digit - b'0'))
+    };
+    let (year, month, day) = (number(0..4), number(5..7), number(8..10));
+    let (hour, minute, second) = (number(11..13), number(14..16), number(17..19));
+    let leap = year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);
+    let days = match month {
+        2 => 28 + i64::from(leap),
+        4 | 6 | 9 | 11 => 30,
+        1..=12 => 31,
+        _ => return None,
+    };
+    if day < 1 || day > days || hour > 23 || minute > 59 || second > 59 {
+        return None;
+    }
+    // Years begin in March, so that the day that not all have is the last: the months
+    // before one have 153 days in five.
+    let (year, month) = match month {
+        1 | 2 => (year - 1, month + 9),
+        _ => (year, month - 3),
+    };
+    let leaps = year.div_euclid(4) - year.div_euclid(100) + year.div_euclid(400);
+    let days = 365 * year + leaps + (153 * month + 2) / 5 + day - 1;
+    /// From the first of March of the year nought to 1970.
+    const TO_EPOCH: i64 = 719_468;
+    Some((days - TO_EPOCH) * 86_400 + hour * 3600 + minute * 60 + second)
 }
 
 /// Tells whether a time can be written, and read again: a year before the first has a
@@ -92,6 +141,45 @@ mod tests {
         // In UTC that is a year before the first.
         assert_eq!(parse("0000-01-01T00:00:00+01:00"), None);
         assert!(!is_writable(Timestamp::MIN) && is_writable(Timestamp::MAX));
+    }
+
+    #[test]
+    fn the_usual_form_is_read_as_any_other() {
+        // About once in 37 days of ten thousand years, at a second of its own.
+        let (first, last) = (-62_167_219_200, 253_402_207_200_i64);
+        for second in (first..=last).step_by(37 * 86_400 + 3601) {
+            let text = format(Timestamp::from_second(second).unwrap());
+            assert_eq!(whole_seconds(text.as_bytes()), Some(second), "{text}");
+        }
+        for text in [
+            "2024-02-29T23:59:59Z",
+            "2000-02-29T00:00:00Z",
+            "2100-03-01T00:00:00Z",
+            "1970-01-01T00:00:00Z",
+            "1969-12-31T23:59:59Z",
+            "2025-12-31T12:30:00Z",
+        ] {
+            let want = text.parse::<Timestamp>().unwrap().as_second();
+            assert_eq!(whole_seconds(text.as_bytes()), Some(want), "{text}");
+        }
+        for text in [
+            "2023-02-29T00:00:00Z",
+            "2100-02-29T00:00:00Z",
+            "2026-00-01T00:00:00Z",
+            "2026-13-01T00:00:00Z",
+            "2026-01-00T00:00:00Z",
+            "2026-04-31T00:00:00Z",
+            "2026-01-01T24:00:00Z",
+            "2026-01-01T00:60:00Z",
+            "2026-01-01T00:00:60Z",
+            "2026-01-01t00:00:00Z",
+            "2026-01-01T00:00:00+",
+            "+026-01-01T00:00:00Z",
+            "2026-01-01T00:00:0Z",
+            "",
+        ] {
+            assert_eq!(whole_seconds(text.as_bytes()), None, "{text}");
+        }
     }
 
     #[test]

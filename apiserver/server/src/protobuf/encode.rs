@@ -5,6 +5,7 @@
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use meta::Object;
 use serde::Deserialize;
 use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::value::RawValue;
@@ -76,6 +77,24 @@ impl<'de> Visitor<'de> for Body<'_> {
     fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<(), A::Error> {
         self.members(map)
     }
+}
+
+/// Writes the metadata of an object as it is stored, as the only field of a message.
+pub(super) fn metadata(
+    out: &mut Out,
+    message: MessageId,
+    object: &Object,
+) -> Result<(), serde_json::Error> {
+    let Some(field) = messages().get(message).field("metadata") else {
+        return Ok(());
+    };
+    let mut json = serde_json::Deserializer::from_slice(object.metadata_json());
+    let member = Member {
+        out,
+        field,
+        stamp: Some(object.resource_version.0),
+    };
+    member.deserialize(&mut json)
 }
 
 /// Finds the field that a member's name means.

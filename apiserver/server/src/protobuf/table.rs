@@ -74,15 +74,42 @@ pub(super) type Numbers = Vec<(u32, Meaning)>;
 pub(super) struct Message {
     /// The fields, ordered by name.
     fields: Vec<Field>,
+    /// Where the fields are, by [`slot`]: a place one up, or zero. A field whose slot is
+    /// taken has the next that is free.
+    slots: Vec<u16>,
     /// What the numbers mean.
     pub(super) numbers: Numbers,
 }
 
 impl Message {
+    fn new(fields: Vec<Field>, numbers: Numbers) -> Self {
+        // At most half full, so that some slot is free.
+        let mut slots = vec![0; (2 * fields.len() + 1).next_power_of_two()];
+        for (place, field) in (1..).zip(&fields) {
+            let mut at = slot(field.name, slots.len());
+            while slots[at] != 0 {
+                at = (at + 1) & (slots.len() - 1);
+            }
+            slots[at] = place;
+        }
+        Self {
+            fields,
+            slots,
+            numbers,
+        }
+    }
+
     /// Returns a field by its JSON name.
     pub(super) fn field(&self, name: &str) -> Option<&Field> {
-        let at = self.fields.binary_search_by(|f| f.name.cmp(name)).ok()?;
-        Some(&self.fields[at])
+        let mut at = slot(name, self.slots.len());
+        loop {
+            let place = usize::from(self.slots[at]).checked_sub(1)?;
+            let field = &self.fields[place];
+            if field.name == name {
+                return Some(field);
+            }
+            at = (at + 1) & (self.slots.len() - 1);
+        }
     }
 
     /// Returns a field by its place.
@@ -95,6 +122,16 @@ impl Message {
     pub(super) fn fields(&self) -> &[Field] {
         &self.fields
     }
+}
+
+/// Returns the first slot to look for a name in. There are a power of two.
+fn slot(name: &str, slots: usize) -> usize {
+    // FNV-1a: names are short.
+    let hash = name.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    });
+    // Truncated on purpose: any bits will do.
+    (hash ^ (hash >> 32)) as usize & (slots - 1)
 }
 
 /// All messages.
@@ -277,7 +314,7 @@ impl Join {
         }
         fields.sort_by_key(|f| f.name);
         renumber(&mut numbers, &places);
-        Message { fields, numbers }
+        Message::new(fields, numbers)
     }
 
     /// Collects the fields of a message, those of embedded ones among them.

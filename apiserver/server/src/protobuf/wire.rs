@@ -100,6 +100,21 @@ impl Out {
         self.buffer
     }
 
+    /// Returns how many bytes there are, the headroom among them.
+    pub(super) fn len(&self) -> usize {
+        self.buffer.len()
+    }
+
+    /// Returns what was written from a place on.
+    pub(super) fn since(&self, at: usize) -> &[u8] {
+        &self.buffer[at..]
+    }
+
+    /// Forgets everything, the headroom too.
+    pub(super) fn clear(&mut self) {
+        self.buffer.clear();
+    }
+
     fn tag(&mut self, number: u32, wire_type: u8) {
         varint(
             &mut self.buffer,
@@ -176,6 +191,11 @@ fn varint_bytes(mut n: u64) -> ([u8; 10], usize) {
     }
 }
 
+/// Returns the size of a varint.
+pub(super) fn varint_size(n: u64) -> usize {
+    varint_bytes(n).1
+}
+
 /// Puts things before what is there already, from the back to the front, into
 /// headroom that was kept free.
 #[derive(Debug)]
@@ -216,7 +236,13 @@ impl Front {
 
     /// Makes all there is the payload of a field.
     pub(super) fn wrap(&mut self, number: u32) {
-        let (length, size) = varint_bytes(self.len() as u64);
+        self.wrap_with(number, 0);
+    }
+
+    /// Makes all there is, and so many bytes that are to follow, the payload of a
+    /// field.
+    pub(super) fn wrap_with(&mut self, number: u32, follow: usize) {
+        let (length, size) = varint_bytes((self.len() + follow) as u64);
         self.put(&length[..size]);
         let (tag, size) = varint_bytes(u64::from(number << 3 | 2));
         self.put(&tag[..size]);

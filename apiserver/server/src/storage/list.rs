@@ -6,12 +6,10 @@ use meta::{FieldError, Object, Status};
 use watchcache::{Selector, Snapshot};
 
 use super::continuation::Continuation;
+use super::items::{Items, Listing, Pages, STORE_PAGE, Walk};
 use super::request::{ListRequest, ListResult, ReadVersion, VersionMatch, invalid_options};
 use super::resource::ResourceStore;
 use super::store::{PageRequest, StoreError};
-
-/// How many keys are read at once from the store when the cache cannot answer.
-const STORE_PAGE: usize = 500;
 
 /// Which state a list reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -89,10 +87,15 @@ fn plan(request: &ListRequest) -> Result<Plan, Status> {
 }
 
 impl ResourceStore {
-    /// Lists objects.
-    pub async fn list(&self, request: ListRequest) -> Result<ListResult, Status> {
+    /// Lists objects, all at once.
+    pub async fn list(self: &Arc<Self>, request: ListRequest) -> Result<ListResult, Status> {
+        self.open_list(request).await?.collect().await
+    }
+
+    /// Lists objects that are taken as they are wanted.
+    pub async fn open_list(self: &Arc<Self>, request: ListRequest) -> Result<Listing, Status> {
         let mut plan = plan(&request)?;
-        let selector = &request.selector;
+        let selector = request.selector;
         if !self.is_ready() {
             // The store gives pages cheaply, and only those.
             let cheap = selector.labels.is_empty() && selector.fields.is_empty();
@@ -105,7 +108,7 @@ impl ResourceStore {
         match plan.from {
             From::Fresh => {
                 if let Some(snapshot) = self.fresh().await? {
-                    return Ok(self.page(&snapshot, selector, &plan));
+                    return Ok(self.page(snapshot, selector, &plan).await);
                 }
             }
             // A page of a version that the cache has not heard of is the store's.
@@ -113,10 +116,10 @@ impl ResourceStore {
             From::Any => {}
             From::AtLeast(n) | From::Exact(n) => self.reach(n).await?,
         }
-        match (self.snapshot(plan.from)?, plan.from) {
-            (Some(snapshot), _) => Ok(self.page(&snapshot, selector, &plan)),
+        match self.snapshot(plan.from)? {
+            Some(snapshot) => Ok(self.page(snapshot, selector, &plan).await),
             // Too old for the cache; the store may still have it.
-            (None, _) => self.list_from_store(selector, &plan).await,
+            None => self.list_from_store(selector, &plan).await,
         }
     }
 
@@ -136,10 +139,10 @@ impl ResourceStore {
     }
 
     async fn list_from_store(
-        &self,
-        selector: &Selector,
+        self: &Arc<Self>,
+        selector: Selector,
         plan: &Plan,
-    ) -> Result<ListResult, Status> {
+    ) -> Result<Listing, Status> {
         let revision = match plan.from {
             From::Exact(n) => n,
             _ => 0,
@@ -169,77 +172,82 @@ impl ResourceStore {
         }
     }
 
-    fn page(&self, snapshot: &Snapshot, selector: &Selector, plan: &Plan) -> ListResult {
-        let scope = self.scope(selector);
+    async fn page(&self, snapshot: Snapshot, selector: Selector, plan: &Plan) -> Listing {
+        let scope = self.scope(&selector);
         let start = format!("{scope}{}", plan.start);
-        let mut result = ListResult {
-            items: Vec::new(),
-            resource_version: snapshot.revision,
-            continue_token: None,
-            remaining: None,
-        };
+        let revision = snapshot.revision;
         // One key, if the selector names it.
         if let Some(name) = selector.pinned_name()
             && (selector.pinned_namespace().is_some() || !self.config.namespaced)
         {
             let key = self.key(selector.pinned_namespace(), name);
             let found = snapshot.get(&key).filter(|_| key >= start);
-            result.items = found
-                .filter(|o| selector.matches(o))
-                .cloned()
-                .into_iter()
-                .collect();
-            return result;
+            let found = found.filter(|o| selector.matches(o)).cloned();
+            return Listing::whole(Items::ready(found.into_iter().collect()), revision);
         }
-        let mut last: Option<&Arc<str>> = None;
-        let mut rest = snapshot.range(&scope, &start);
-        for (key, object) in rest.by_ref().filter(|(_, o)| selector.matches(o)) {
-            if plan.limit > 0 && result.items.len() == plan.limit {
-                let last = last.map_or("", |k| &k[scope.len()..]);
-                let token = Continuation::after(last, Some(snapshot.revision));
-                result.continue_token = Some(token.encode());
-                break;
+        let counts = selector.is_whole_scope();
+        // Of everything it is known how much there is.
+        let all = start.is_empty().then(|| snapshot.len());
+        let within = scope.len();
+        let mut walk = Walk::new(snapshot, selector, scope, start);
+        if plan.limit == 0 {
+            return Listing::whole(Items::walk(walk), revision);
+        }
+        // One more tells whether there is a next page.
+        let mut page = Vec::new();
+        while page.len() <= plan.limit && !walk.ended {
+            page.extend(walk.step(plan.limit + 1 - page.len()));
+            if page.len() <= plan.limit && !walk.ended {
+                tokio::task::yield_now().await;
             }
-            last = Some(key);
-            result.items.push(object.clone());
         }
-        if result.continue_token.is_some() && selector.is_whole_scope() {
+        let next = page.len() > plan.limit;
+        page.truncate(plan.limit);
+        let last = page.last().filter(|_| next);
+        let token = last.map(|(key, _)| Continuation::after(&key[within..], Some(revision)));
+        let mut listing = Listing {
+            continue_token: token.as_ref().map(Continuation::encode),
+            ..Listing::whole(
+                Items::ready(page.into_iter().map(|(_, o)| o).collect()),
+                revision,
+            )
+        };
+        if next && counts {
             // The one that did not fit any more, and those behind it.
-            result.remaining = Some(1 + rest.count() as u64);
+            listing.remaining = Some(match all {
+                Some(all) => (all - plan.limit) as u64,
+                None => 1 + walk.count().await,
+            });
         }
-        result
+        listing
     }
 
     /// Reads a page at a revision that the cache does not remember, or at the
-    /// newest (zero).
+    /// newest (zero); without a limit, the first of all.
     async fn page_from_store(
-        &self,
-        mut revision: u64,
-        selector: &Selector,
+        self: &Arc<Self>,
+        revision: u64,
+        selector: Selector,
         plan: &Plan,
-    ) -> Result<ListResult, StoreError> {
-        let scope = format!("{}{}", self.root, self.scope(selector));
-        let mut result = ListResult {
-            items: Vec::new(),
-            resource_version: revision,
-            continue_token: None,
-            remaining: None,
+    ) -> Result<Listing, StoreError> {
+        let scope = format!("{}{}", self.root, self.scope(&selector));
+        let mut request = PageRequest {
+            start: format!("{scope}{}", plan.start),
+            prefix: scope.clone(),
+            limit: STORE_PAGE,
+            revision,
+            keys_only: false,
         };
-        let mut start = format!("{scope}{}", plan.start);
+        if plan.limit == 0 {
+            let pages = Pages::open(self.clone(), selector, request).await?;
+            let revision = pages.revision();
+            return Ok(Listing::whole(Items::pages(pages), revision));
+        }
+        let mut items = Vec::new();
         loop {
-            let page = self
-                .store
-                .list(PageRequest {
-                    prefix: scope.clone(),
-                    start: start.clone(),
-                    limit: STORE_PAGE,
-                    revision,
-                    keys_only: false,
-                })
-                .await?;
+            let page = self.store.list(request.clone()).await?;
             // All of it at the revision of its beginning.
-            revision = page.revision;
-            result.resource_version = revision;
+            request.revision = page.revision;
             for (i, kv) in page.kvs.iter().enumerate() {
                 let Some(object) = self.decode_listed(&kv.key, &kv.value, kv.mod_revision) else {
                     continue;
@@ -247,19 +255,21 @@ impl ResourceStore {
                 if !selector.matches(&object) {
                     continue;
                 }
-                if plan.limit > 0 && result.items.len() == plan.limit {
+                if items.len() == plan.limit {
                     let next = kv.key[scope.len()..].to_owned();
-                    result.continue_token = Some(Continuation::from(next, Some(revision)).encode());
-                    if selector.is_whole_scope() {
-                        result.remaining = Some(page.count.saturating_sub(i as u64));
-                    }
-                    return Ok(result);
+                    let token = Continuation::from(next, Some(page.revision)).encode();
+                    let left = page.count.saturating_sub(i as u64);
+                    return Ok(Listing {
+                        continue_token: Some(token),
+                        remaining: selector.is_whole_scope().then_some(left),
+                        ..Listing::whole(Items::ready(items), page.revision)
+                    });
                 }
-                result.items.push(object);
+                items.push(object);
             }
             match page.kvs.last() {
-                Some(last) if page.more => start = format!("{}\0", last.key),
-                _ => return Ok(result),
+                Some(last) if page.more => request.start = format!("{}\0", last.key),
+                _ => return Ok(Listing::whole(Items::ready(items), page.revision)),
             }
         }
     }

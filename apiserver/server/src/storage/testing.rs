@@ -31,8 +31,8 @@ pub use raw::{
     run_compaction, run_compare_and_swap, run_expiry, run_pages, run_progress, run_watch,
 };
 pub use reads::{
-    run_consistency, run_gets, run_list_compacted, run_list_expiry, run_list_pages, run_list_rare,
-    run_list_selectors, run_list_versions,
+    run_consistency, run_gets, run_list_compacted, run_list_expiry, run_list_later, run_list_pages,
+    run_list_rare, run_list_selectors, run_list_versions,
 };
 pub use scopes::{
     run_watch_bookmark_versions, run_watch_ends, run_watch_late, run_watch_scopes,
@@ -85,6 +85,7 @@ pub async fn run_resource(store: &Arc<dyn Store>) {
     run_slow_watcher(store).await;
     // These compact, and so come last.
     run_list_expiry(store).await;
+    run_list_later(store).await;
     run_list_compacted(store).await;
 }
 

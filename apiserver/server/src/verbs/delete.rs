@@ -7,6 +7,7 @@ use http::{Response, StatusCode};
 use meta::{Object, Reason, Status, value};
 use registry::rest::{self, DeleteOptions, DeleteStep};
 use serde_json::{Value, json};
+use tokio::time::Instant;
 
 use super::list::list_request;
 use crate::admission;
@@ -17,7 +18,7 @@ use crate::negotiation::Offer;
 use crate::pipeline::Context;
 use crate::query::Query;
 use crate::storage::{ListRequest, Preconditions};
-use crate::{respond, services};
+use crate::{deadline, listing, respond, services};
 
 /// How many objects a deletion of a collection reads at a time.
 const COLLECTION_PAGE: usize = 500;
@@ -111,7 +112,8 @@ pub(super) async fn delete_collection(
         remaining: result.remaining.filter(|_| one_page),
         ..result
     };
-    respond::list(cx, accepted, target.kind(), &list)
+    let deadline = Instant::now() + deadline::of(&cx.query, cx.info.verb)?;
+    listing::answer(cx, accepted, &target.resource.kind, list.into(), deadline).await
 }
 
 /// What came of a deletion.

@@ -4,20 +4,22 @@
 use http::Response;
 use meta::{FieldError, FieldSelector, GroupVersionKind, Status};
 use registry::Kind;
+use tokio::time::Instant;
 
 use crate::api::Target;
 use crate::body::BoxBody;
 use crate::negotiation::Offer;
 use crate::pipeline::Context;
 use crate::query::Query;
-use crate::respond;
 use crate::storage::{ListRequest, ReadVersion, Selector, VersionMatch};
+use crate::{deadline, listing};
 
 pub(super) async fn list(cx: &Context, target: &Target) -> Result<Response<BoxBody>, Status> {
+    let deadline = Instant::now() + deadline::of(&cx.query, cx.info.verb)?;
     let accepted = cx.accept(Offer::Resource)?;
     let request = list_request(&cx.query, target)?;
-    let result = target.store().list(request).await?;
-    respond::list(cx, accepted, target.kind(), &result)
+    let list = target.store().open_list(request).await?;
+    listing::answer(cx, accepted, &target.resource.kind, list, deadline).await
 }
 
 /// Reads what a list is asked with.

@@ -166,6 +166,17 @@ impl Api {
             .await
     }
 
+    /// Asks for something and leaves the body to the caller.
+    pub(crate) async fn open(&self, path: &str, accept: &str) -> apiserver::body::BoxBody {
+        let request = Request::get(path)
+            .header("accept", accept)
+            .body(Full::new(Bytes::new()))
+            .unwrap();
+        let response = self.service.clone().oneshot(request).await.unwrap();
+        assert_eq!(response.status(), StatusCode::OK);
+        response.into_body()
+    }
+
     /// Opens a watch.
     pub(crate) async fn watch(&self, path: &str) -> Watch {
         self.watch_as(path, "application/json").await

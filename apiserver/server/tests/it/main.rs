@@ -12,6 +12,7 @@ mod fields;
 mod groups;
 mod harness;
 mod kinds;
+mod lists;
 mod logs;
 mod managers;
 mod objects;

@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 
 use k8s_pb::api;
 use k8s_pb::apimachinery::pkg::apis::meta::v1 as meta_v1;
+use meta::object::Encoding;
 use prost::Message;
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom as _;
@@ -284,9 +285,11 @@ fn objects_as_they_are_stored() {
 
     let (a, b) = (stored("a"), stored("b"));
     let metadata = json!({"resourceVersion": "301", "continue": "x", "remainingItemCount": 7});
-    let list = Type::find("v1", "PodList").unwrap();
-    let list = list.list(&metadata, [&a, &b].into_iter(), 0).unwrap();
-    let list = decode(&list, "").unwrap();
+    let list = List::find("v1".to_owned(), "PodList", Encoding::Protobuf).unwrap();
+    let mut begun = list.begin(&metadata, 0).unwrap();
+    list.push(&mut begun, &a, true).unwrap();
+    list.push(&mut begun, &b, true).unwrap();
+    let list = decode(&list.whole(begun), "").unwrap();
     assert_eq!(
         (&list["kind"], &list["metadata"]),
         (&json!("PodList"), &metadata)

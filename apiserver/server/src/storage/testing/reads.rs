@@ -8,6 +8,7 @@ use watchcache::Selector;
 
 use super::{Fixture, resource, start, unique, within};
 use crate::storage::compactor::follow;
+use crate::storage::items::STORE_PAGE;
 use crate::storage::request::{ListRequest, ListResult, ReadVersion, VersionMatch};
 use crate::storage::resource::WAIT_FOR_REVISION;
 use crate::storage::store::Store;
@@ -410,4 +411,47 @@ pub async fn run_list_expiry(store: &Arc<dyn Store>) {
         ..ListRequest::default()
     };
     assert_eq!(list(&fresh, exact).await.expect_err("gone").code, 410);
+}
+
+/// Checks that the items of a list can be taken later, whatever was written meanwhile,
+/// and that a list whose rest the store has forgotten breaks off: it must not just end.
+pub async fn run_list_later(store: &Arc<dyn Store>) {
+    let prefix = unique("later");
+    let fixture = start(store, &prefix).await;
+    // More than a page of the store's.
+    let count = STORE_PAGE + 20;
+    let made = (0..count).map(|i| format!("x{i:04}"));
+    let made: Vec<String> = made.collect();
+    futures::future::join_all(made.iter().map(|name| fixture.create("a", name))).await;
+    let want: Vec<String> = made.iter().map(|name| format!("a/{name}")).collect();
+    let open = fixture.resource.open_list(ListRequest::default()).await;
+    let open = open.expect("list");
+    let exact = ListRequest {
+        version: ReadVersion::At(open.resource_version),
+        version_match: Some(VersionMatch::Exact),
+        ..ListRequest::default()
+    };
+    fixture.delete("a", "x0519").await;
+    fixture.create("a", "y").await;
+    assert_eq!(names(&open.collect().await.expect("items")), want);
+
+    // A server that starts now has no memory of that revision.
+    let fresh = start(store, &prefix).await;
+    let open = || fresh.resource.open_list(exact.clone());
+    let (mut twice, other) = (open().await.expect("list"), open().await.expect("list"));
+    let again = twice.items.clone();
+    fixture.delete("a", "x0518").await;
+    for items in [twice.items, again] {
+        twice.items = items;
+        let mut taken = Vec::new();
+        while twice.items.refill().await.expect("items") {
+            let ready = std::iter::from_fn(|| twice.items.take());
+            taken.extend(ready.map(|o| format!("a/{}", o.meta.name)));
+        }
+        assert_eq!(taken, want);
+    }
+    let newest = store.current_revision().await.expect("revision");
+    store.compact(newest).await.expect("compact");
+    let broken = other.collect().await.expect_err("the rest is gone");
+    assert_eq!((broken.code, broken.reason), (410, meta::Reason::Expired));
 }
