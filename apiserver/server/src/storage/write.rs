@@ -27,6 +27,14 @@ struct Current {
     certain: bool,
 }
 
+impl Current {
+    /// Tells whether both are the same state.
+    fn is(&self, other: &Self) -> bool {
+        let (one, other) = (&self.object, &other.object);
+        one.resource_version == other.resource_version && one.body() == other.body()
+    }
+}
+
 impl ResourceStore {
     /// Creates an object; 409 AlreadyExists if there is one. A resource version
     /// in the body is dropped. `ttl` overrides the resource's.
@@ -121,7 +129,19 @@ impl ResourceStore {
                     });
                 }
                 Err(status) if *certain => return Err(status),
-                Ok(None) | Err(_) => current = self.certainly(&key, name).await?,
+                nothing => {
+                    let certain = self.certainly(&key, name).await?;
+                    if !certain.is(&current) {
+                        current = certain;
+                        continue;
+                    }
+                    // It was what is stored: what was made of it stands.
+                    let object = certain.object;
+                    return nothing.map(|_| UpdateOutcome {
+                        object,
+                        changed: false,
+                    });
+                }
             }
         }
         Err(Status::modified(&self.config.resource, name))
