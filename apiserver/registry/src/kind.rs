@@ -409,13 +409,22 @@ pub trait Strategy: Send + Sync {
     /// anything but metadata and status.
     fn changes_desired(&self, new: &Value, old: &Value) -> bool {
         let aside = |n: &str| matches!(n, "metadata" | "status" | "apiVersion" | "kind");
-        let names = |object: &Value| -> BTreeSet<String> {
-            let members = object.as_object().into_iter().flat_map(|map| map.keys());
-            members.filter(|name| !aside(name)).cloned().collect()
-        };
-        names(new)
-            .union(&names(old))
+        let of_new = new.as_object().into_iter().flatten();
+        let of_old = old.as_object().into_iter().flatten();
+        of_new
+            .chain(of_old.filter(|(name, _)| new.get(name).is_none()))
+            .map(|(name, _)| name)
+            .filter(|name| !aside(name))
             .any(|name| !validate::same(new.get(name), old.get(name)))
+    }
+
+    /// Tells whether an update that leaves all but metadata and status as it is
+    /// needs none of [`Strategy::changes_desired`], [`Strategy::validate_change`],
+    /// [`Strategy::validate_update`] and [`Strategy::warnings`]: none of them looks at
+    /// metadata or status, or finds anything where nothing differs, and what is stored
+    /// was checked when it was stored.
+    fn settles(&self) -> bool {
+        false
     }
 
     /// Returns what the caller should be warned about.
@@ -539,27 +548,45 @@ pub fn keep_other_half(endpoint: Endpoint, new: &mut Value, old: &Value) {
     match endpoint {
         Endpoint::Main => copy_field(new, old, "status"),
         Endpoint::Status => {
-            let status = new.get("status").cloned();
-            let metadata = new.get("metadata").cloned();
-            *new = old.clone();
-            put(new, "status", status);
+            for name in names_of(new, old) {
+                if !matches!(name.as_str(), "status" | "metadata") {
+                    copy_field(new, old, &name);
+                }
+            }
             // Labels and owners change with the main endpoint only; the rest of
             // the metadata is the request's.
-            if let Some(mut metadata) = metadata {
-                for name in ["labels", "ownerReferences"] {
-                    let kept = old.get("metadata").and_then(|m| m.get(name)).cloned();
-                    put(&mut metadata, name, kept);
+            let kept = old.get("metadata");
+            match new.get_mut("metadata") {
+                Some(metadata) => {
+                    for name in ["labels", "ownerReferences"] {
+                        copy_field(metadata, kept.unwrap_or(&Value::Null), name);
+                    }
                 }
-                put(new, "metadata", Some(metadata));
+                None => put(new, "metadata", kept.cloned()),
             }
         }
         Endpoint::Finalize | Endpoint::Other => {}
     }
 }
 
+/// Returns the names of the members that either object has.
+fn names_of(new: &Value, old: &Value) -> BTreeSet<String> {
+    let names = |of: &Value| -> BTreeSet<String> {
+        let members = of.as_object().into_iter();
+        members.flat_map(|map| map.keys()).cloned().collect()
+    };
+    let mut all = names(new);
+    all.extend(names(old));
+    all
+}
+
 /// Makes a field of `new` what it is in `old`.
 pub fn copy_field(new: &mut Value, old: &Value, name: &str) {
-    put(new, name, old.get(name).cloned());
+    // Mostly it is that already, which is told sooner than it is copied.
+    let kept = old.get(name);
+    if new.get(name) != kept {
+        put(new, name, kept.cloned());
+    }
 }
 
 /// Sets or removes a field.

@@ -18,6 +18,7 @@ pub mod checks;
 pub mod crd;
 pub mod eviction;
 pub mod fieldmerge;
+mod index;
 pub mod ipalloc;
 pub mod json;
 pub mod kind;

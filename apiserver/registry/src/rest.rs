@@ -80,6 +80,15 @@ pub fn before_create(
     refuse_if_any(kind, object, errors)
 }
 
+/// What an update does to what is desired of an object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Desired {
+    /// It stays, and was checked when it was stored: nothing need be said of it.
+    Settled,
+    /// It may change.
+    Open,
+}
+
 /// Checks and completes the new state of an object that exists. `new` has been
 /// defaulted; `old` is the stored state, in the same version.
 pub fn before_update(
@@ -87,7 +96,7 @@ pub fn before_update(
     endpoint: Endpoint,
     new: &mut Value,
     old: &Value,
-) -> Result<(), Status> {
+) -> Result<Desired, Status> {
     check_namespace(
         kind,
         new,
@@ -111,16 +120,28 @@ pub fn before_update(
     kind.strategy().prepare_for_update(endpoint, new, old);
     keep_system_metadata(new, old);
     drop_empty_metadata(new);
-    if kind.generation && endpoint != Endpoint::Status && kind.strategy().changes_desired(new, old)
-    {
-        set_metadata(new, "generation", generation(old) + 1);
-    }
+    let strategy = kind.strategy();
     let mut errors = validate::metadata(kind, new);
     validate::metadata_update(new, old, &mut errors);
-    kind.strategy().validate_change(new, old, &mut errors);
-    kind.strategy()
-        .validate_update(endpoint, new, old, &mut errors);
-    refuse_if_any(kind, new, errors)
+    if strategy.settles() && same_desired(new, old) {
+        return refuse_if_any(kind, new, errors).map(|()| Desired::Settled);
+    }
+    if kind.generation && endpoint != Endpoint::Status && strategy.changes_desired(new, old) {
+        set_metadata(new, "generation", generation(old) + 1);
+    }
+    strategy.validate_change(new, old, &mut errors);
+    strategy.validate_update(endpoint, new, old, &mut errors);
+    refuse_if_any(kind, new, errors).map(|()| Desired::Open)
+}
+
+/// Tells whether two states of an object are the same but for metadata and status.
+fn same_desired(new: &Value, old: &Value) -> bool {
+    let (Value::Object(new), Value::Object(old)) = (new, old) else {
+        return false;
+    };
+    let desired = |(name, _): &(&String, &Value)| !matches!(name.as_str(), "metadata" | "status");
+    let of_old = old.iter().filter(desired);
+    new.iter().filter(desired).eq(of_old)
 }
 
 /// Refuses a write that names another uid than the object has, in the words of
@@ -151,7 +172,7 @@ fn refuse_if_any(kind: &Kind, object: &Value, errors: Vec<meta::FieldError>) -> 
 }
 
 fn check_namespace(kind: &Kind, object: &mut Value, namespace: Option<&str>) -> Result<(), Status> {
-    let given = value::namespace(object).to_owned();
+    let given = value::namespace(object);
     if !kind.namespaced {
         // Upstream wipes it when it comes with a cluster-scoped object.
         set_metadata(object, "namespace", Value::Null);

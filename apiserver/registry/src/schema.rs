@@ -10,7 +10,7 @@
 use jiff::Timestamp;
 use meta::GroupVersionKind;
 use meta::quantity::{Quantity, QuantityError};
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use crate::table::{DefId, Definition, Table, Type, table};
 
@@ -148,18 +148,10 @@ impl<'v> Walk<'v> {
         let Value::Object(map) = value else {
             return Ok(());
         };
-        let mut unknown = Vec::new();
-        map.retain(|name, value| {
-            if definition.field(name).is_none() {
-                unknown.push(name.clone());
-                return false;
-            }
-            !value.is_null()
-        });
-        for name in unknown {
-            if self.unknown.len() < MAX_UNKNOWN {
-                self.unknown.push(self.path_to(&name));
-            }
+        let goes =
+            |(name, value): (&String, &Value)| value.is_null() || definition.field(name).is_none();
+        if map.iter().any(goes) {
+            self.prune(definition, map);
         }
         for (name, value) in map.iter_mut() {
             let Some(field) = definition.field(name) else {
@@ -172,6 +164,19 @@ impl<'v> Walk<'v> {
             self.owner = outer;
         }
         Ok(())
+    }
+
+    /// Drops nulls and what a type does not know, and notes the latter.
+    fn prune(&mut self, definition: &Definition, map: &mut Map<String, Value>) {
+        map.retain(|name, value| {
+            if definition.field(name).is_some() {
+                return !value.is_null();
+            }
+            if self.unknown.len() < MAX_UNKNOWN {
+                self.unknown.push(self.path_to(name));
+            }
+            false
+        });
     }
 
     /// Walks what is a schema or something else, as the rest of its type's name says.
@@ -246,10 +251,12 @@ impl<'v> Walk<'v> {
                 // Stored in UTC and with a fixed number of digits: clients written
                 // in Go cannot read a MicroTime with any other.
                 let time = parse_time(text).ok_or_else(|| self.error_text("time.Time"))?;
-                *text = match ty {
-                    Type::MicroTime => meta::time::format_micro(time),
-                    _ => meta::time::format(time),
-                };
+                match ty {
+                    Type::MicroTime => *text = meta::time::format_micro(time),
+                    // In that form already, where nothing is to be converted.
+                    _ if text.len() == SECONDS.len() => {}
+                    _ => *text = meta::time::format(time),
+                }
                 Ok(())
             }
             (scalar, found) => match mismatch(scalar, found) {
@@ -301,11 +308,14 @@ fn is_int32(value: &Value) -> bool {
     value.as_i64().is_some_and(|n| i32::try_from(n).is_ok())
 }
 
+/// The form of a time of whole seconds in UTC.
+const SECONDS: &[u8] = b"0000-00-00T00:00:00Z";
+
 /// Parses a time in the one form that Go reads: `2006-01-02T15:04:05Z`, with an
 /// optional fraction, and an offset in place of `Z`.
 fn parse_time(text: &str) -> Option<Timestamp> {
-    const SHAPE: &[u8] = b"0000-00-00T00:00:00";
-    let (head, tail) = text.as_bytes().split_at_checked(SHAPE.len())?;
+    let (head, tail) = text.as_bytes().split_at_checked(SECONDS.len() - 1)?;
+    let (shape, _) = SECONDS.split_at(SECONDS.len() - 1);
     let fits = |bytes: &[u8], shape: &[u8]| {
         bytes.len() == shape.len()
             && bytes.iter().zip(shape).all(|(b, s)| match s {
@@ -321,7 +331,7 @@ fn parse_time(text: &str) -> Option<Timestamp> {
         None => tail,
     };
     let offset = zone == b"Z" || fits(zone, b"+00:00") || fits(zone, b"-00:00");
-    if fits(head, SHAPE) && offset {
+    if fits(head, shape) && offset {
         meta::time::parse(text)
     } else {
         None

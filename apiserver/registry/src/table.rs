@@ -15,6 +15,8 @@ use std::collections::BTreeMap;
 use std::io::Read as _;
 use std::sync::LazyLock;
 
+use crate::index::Index;
+
 /// Numbers a definition in the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct DefId(u32);
@@ -97,15 +99,16 @@ pub struct Definition {
     pub union: &'static str,
     /// The fields, ordered by name.
     pub fields: Vec<Field>,
+    /// Where they are in that.
+    index: Index,
 }
 
 impl Definition {
     /// Returns a field by its JSON name.
     pub fn field(&self, name: &str) -> Option<&Field> {
-        self.fields
-            .binary_search_by(|f| f.name.cmp(name))
-            .ok()
-            .map(|i| &self.fields[i])
+        let fields = &self.fields;
+        let place = self.index.find(name, fields.len(), |at| fields[at].name)?;
+        fields.get(place)
     }
 
     /// Returns the last part of the name: `Pod`.
@@ -191,6 +194,7 @@ impl Table {
                     map_type: column(line, 4),
                     union: column(line, 5),
                     fields: Vec::new(),
+                    index: Index::default(),
                 });
             } else if let Some(last) = definitions.last_mut() {
                 last.fields.push(parse_field(line, &by_name));
@@ -198,6 +202,7 @@ impl Table {
         }
         for definition in &mut definitions {
             definition.fields.shrink_to_fit();
+            definition.index = Index::of(definition.fields.iter().map(|f| f.name));
         }
         Self {
             definitions,

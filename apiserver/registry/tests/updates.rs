@@ -46,7 +46,7 @@ fn changed(
     meta::patch::merge::apply(&mut new, change.clone());
     kind.strategy().default(&mut new);
     match rest::before_update(kind, endpoint, &mut new, &old) {
-        Ok(()) => Ok((new, old)),
+        Ok(_) => Ok((new, old)),
         Err(status) => {
             let status = serde_json::to_value(status).unwrap();
             let causes = status["details"]["causes"].as_array().unwrap();

@@ -1,10 +1,11 @@
 //! Admission: what a write must satisfy, and what is added to it, beyond its
 //! own kind's rules.
 //!
-//! The steps run in the order of [`STEPS`], after decoding and defaulting and
-//! before validation. Those of an update that depend on what the update makes of
-//! the object run where it is made (`registry::admission::admit_update`). A step that only adjusts the object is pure and lives in
-//! crate `registry`; a step that asks other objects lives here.
+//! The steps of a creation run in the order of [`STEPS`], after decoding and
+//! defaulting and before validation. Those of an update depend on what it makes of
+//! the object, and run where that is made ([`Guard`],
+//! `registry::admission::admit_update`). A step that only adjusts the object is pure
+//! and lives in crate `registry`; a step that asks other objects lives here.
 
 use meta::{Cause, Reason, Status, value};
 use registry::admission::Priority;
@@ -15,15 +16,6 @@ use serde_json::Value;
 use crate::api::{Api, Target};
 use crate::authn::MASTERS;
 use crate::storage::{ListRequest, ReadVersion, Selector};
-
-/// What is being done to an object.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Operation {
-    /// It is created.
-    Create,
-    /// It is changed.
-    Update,
-}
 
 /// The steps, in their order (upstream: `plugins.go`, AllOrderedPlugins).
 const STEPS: &[Step] = &[
@@ -57,55 +49,32 @@ enum Step {
     DefaultIngressClass,
 }
 
-/// Runs every step on a write.
-pub(crate) async fn admit(
-    api: &Api,
-    target: &Target,
-    operation: Operation,
-    object: &mut Value,
-) -> Result<(), Status> {
+/// Runs every step on an object that is created.
+pub(crate) async fn admit(api: &Api, target: &Target, object: &mut Value) -> Result<(), Status> {
     for step in STEPS {
-        match (step, operation) {
-            (Step::NamespaceLifecycle, Operation::Create) => {
-                namespace_lifecycle(api, target, object).await?;
-            }
-            (Step::NamespaceLifecycle, Operation::Update) => {}
-            (Step::LimitRanger, Operation::Create)
-                if is_about(target, "", "pods") || is_about(target, "", CLAIMS) =>
-            {
+        match step {
+            Step::NamespaceLifecycle => namespace_lifecycle(api, target, object).await?,
+            Step::LimitRanger if is_about(target, "", "pods") || is_about(target, "", CLAIMS) => {
                 let ranges = limit_ranges(api, target).await?;
                 limits::admit(target.kind(), object, &ranges)?;
             }
-            (Step::LimitRanger, _) => {}
-            (Step::KindDefaults, Operation::Create) => {
-                registry::admission::admit_create(target.kind(), object)?;
-            }
-            (Step::KindDefaults, Operation::Update) => {}
-            (Step::Priority, Operation::Create) if is_about(target, "", "pods") => {
+            Step::KindDefaults => registry::admission::admit_create(target.kind(), object)?,
+            Step::Priority if is_about(target, "", "pods") => {
                 let class = priority_class(api, object).await?;
                 registry::admission::prioritise(target.kind(), object, class)?;
             }
-            (Step::Priority, Operation::Create)
-                if is_about(target, SCHEDULING, PRIORITY_CLASSES) =>
-            {
+            Step::Priority if is_about(target, SCHEDULING, PRIORITY_CLASSES) => {
                 let guard = Guard::of(api, target).await?;
                 guard.check(target, Endpoint::Main, object)?;
             }
-            (Step::Priority, _) => {}
-            (Step::RuntimeClass, Operation::Create) if is_about(target, "", "pods") => {
+            Step::RuntimeClass if is_about(target, "", "pods") => {
                 let name = value::str_at(object, "spec.runtimeClassName").to_owned();
                 let class = find(api, "node.k8s.io", "runtimeclasses", &name).await?;
                 registry::admission::run_as_classed(target.kind(), object, class.as_ref())?;
             }
-            (Step::RuntimeClass, _) => {}
-            (Step::CertificateSubjectRestriction, Operation::Create) => {
-                certificate_subject(target, object)?;
-            }
-            (Step::CertificateSubjectRestriction, Operation::Update) => {}
-            (Step::DefaultIngressClass, Operation::Create) => {
-                default_ingress_class(api, target, object).await?;
-            }
-            (Step::DefaultIngressClass, Operation::Update) => {}
+            Step::LimitRanger | Step::Priority | Step::RuntimeClass => {}
+            Step::CertificateSubjectRestriction => certificate_subject(target, object)?,
+            Step::DefaultIngressClass => default_ingress_class(api, target, object).await?,
         }
     }
     Ok(())

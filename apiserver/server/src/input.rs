@@ -18,6 +18,20 @@ pub(crate) async fn read_bytes(body: BoxBody) -> Result<Bytes, Status> {
     body::read_limited(body, BODY_BYTES_MAX).await
 }
 
+/// A body that was read, and was found to be an object.
+pub(crate) struct ObjectBody {
+    bytes: Bytes,
+    media: BodyMedia,
+}
+
+impl ObjectBody {
+    /// Reads the object once more; everything was said of it the first time.
+    pub(crate) fn again(&self, kind: &Kind) -> Result<Value, Status> {
+        let taken = take(&self.bytes, self.media, kind, FieldValidation::Ignore)?;
+        Ok(taken.object)
+    }
+}
+
 /// Reads an object of a kind: decoded, its type checked, unknown fields
 /// pruned and reported.
 pub(crate) async fn read_object(
@@ -25,7 +39,7 @@ pub(crate) async fn read_object(
     body: BoxBody,
     kind: &Kind,
     validation: FieldValidation,
-) -> Result<Value, Status> {
+) -> Result<(Value, ObjectBody), Status> {
     let media = match body_media(&cx.headers)? {
         BodyMedia::Protobuf if kind.is_custom() => return Err(only_text()),
         media => media,
@@ -41,7 +55,7 @@ pub(crate) async fn read_object(
             version = kind.version,
         )));
     }
-    Ok(object)
+    Ok((object, ObjectBody { bytes, media }))
 }
 
 /// What `fieldValidation` has to say about a body.

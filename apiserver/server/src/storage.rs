@@ -9,8 +9,8 @@
 //!
 //! The rooms: [`store`] is the trait and its errors; [`memory`], [`embedded`]
 //! and [`etcd`] implement it; [`resource`] is what the verbs call; [`feed`] is
-//! the one task per resource that moves changes; [`testing`] is the conformance
-//! suite every store passes. Nothing here knows a kind or HTTP.
+//! the one task per resource that moves changes; `trees` keeps what was changed last
+//! as JSON; [`testing`] is the conformance suite every store passes. Nothing here knows a kind or HTTP.
 
 mod audit;
 pub mod compactor;
@@ -28,6 +28,7 @@ pub mod request;
 pub mod resource;
 pub mod store;
 pub mod testing;
+mod trees;
 mod watch;
 mod write;
 

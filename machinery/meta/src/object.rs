@@ -14,7 +14,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use bytes::{BufMut, Bytes, BytesMut};
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
+use crate::json;
 use crate::owner::OwnerReference;
 
 /// The revision of the store at which an object was last changed.
@@ -89,6 +91,71 @@ pub enum ObjectError {
     /// There is no `metadata` object to write the version into.
     #[error("stored object has no metadata")]
     NoMetadata,
+}
+
+/// An object as it is stored, and where in it the version belongs.
+#[derive(Clone, Debug)]
+pub struct Encoded {
+    bytes: Bytes,
+    meta: ObjectMeta,
+    splice_at: usize,
+    comma: bool,
+    metadata_end: usize,
+}
+
+impl Encoded {
+    /// Encodes an object that has no resource version. `size` is about how many bytes
+    /// that takes.
+    pub fn of(object: &Value, size: usize) -> Result<Self, ObjectError> {
+        let Some(Value::Object(metadata)) = object.get("metadata") else {
+            return Err(ObjectError::NoMetadata);
+        };
+        let meta = ObjectMeta::deserialize(&object["metadata"])?;
+        let mut out = Vec::with_capacity(size);
+        let (mut splice_at, mut metadata_end) = (0, 0);
+        for (name, member) in object.as_object().into_iter().flatten() {
+            out.push(if out.is_empty() { b'{' } else { b',' });
+            json::write_string(&mut out, name)?;
+            out.push(b':');
+            let at = out.len();
+            json::write(&mut out, member)?;
+            if name == "metadata" {
+                (splice_at, metadata_end) = (at + 1, out.len());
+            }
+        }
+        out.push(b'}');
+        Ok(Self {
+            bytes: out.into(),
+            meta,
+            splice_at,
+            comma: !metadata.is_empty(),
+            metadata_end,
+        })
+    }
+
+    /// Returns the bytes.
+    pub fn bytes(&self) -> &Bytes {
+        &self.bytes
+    }
+
+    /// Returns the object that was stored at a revision. Nothing is decoded for it.
+    pub fn stored(
+        self,
+        resource_version: ResourceVersion,
+        fields: Vec<(&'static str, String)>,
+    ) -> Object {
+        Object {
+            resource_version,
+            meta: self.meta,
+            fields,
+            renewed: false,
+            body: self.bytes,
+            splice_at: self.splice_at,
+            comma: self.comma,
+            metadata_end: self.metadata_end,
+            made: Made::default(),
+        }
+    }
 }
 
 /// A stored object: facts decoded, the rest bytes. Cheap to share, never
@@ -272,8 +339,8 @@ impl Object {
     }
 
     /// Parses the object as a client sees it, for the few who change it.
-    pub fn to_value(&self) -> Result<serde_json::Value, serde_json::Error> {
-        let mut value: serde_json::Value = serde_json::from_slice(&self.body)?;
+    pub fn to_value(&self) -> Result<Value, serde_json::Error> {
+        let mut value = json::from_slice(&self.body)?;
         crate::value::set_metadata(
             &mut value,
             "resourceVersion",
@@ -346,6 +413,37 @@ mod tests {
         assert_eq!(copy.size_in(Encoding::ProtobufMetadata), None);
         assert!(o.note().set(Box::new(5)).is_ok());
         assert!(o.note().get().is_some() && o.clone().note().get().is_none());
+    }
+
+    #[test]
+    fn what_was_encoded_is_what_would_be_decoded() {
+        for body in [
+            r#"{"metadata":{}}"#,
+            r#"{"a":[1,"\u0001\"é"],"metadata":{"name":"a"},"spec":{"metadata":{}}}"#,
+            r#"{"kind":"X","metadata":{"finalizers":["f"],"generation":3,"labels":{"a":"b"},
+                "managedFields":[{"a":1}],"name":"a","namespace":"n","ownerReferences":[
+                {"apiVersion":"v1","kind":"K","name":"o","uid":"u","controller":true}],"uid":"u",
+                "deletionTimestamp":"2026-01-01T00:00:00Z","deletionGracePeriodSeconds":0}}"#,
+        ] {
+            let value: Value = serde_json::from_str(body).unwrap();
+            let encoded = Encoded::of(&value, 0).unwrap();
+            assert_eq!(**encoded.bytes(), *serde_json::to_vec(&value).unwrap());
+            let fields = vec![("spec.x", "y".to_owned())];
+            let version = ResourceVersion(7);
+            let read = Object::decode(encoded.bytes().clone(), version, fields.clone()).unwrap();
+            let stored = encoded.stored(version, fields);
+            assert_eq!(format!("{stored:?}"), format!("{read:?}"));
+            assert_eq!(stored.to_json(), read.to_json());
+        }
+        for bad in [
+            r#"{}"#,
+            r#"[]"#,
+            r#"{"metadata":3}"#,
+            r#"{"metadata":{"name":3}}"#,
+        ] {
+            let value: Value = serde_json::from_str(bad).unwrap();
+            assert!(Encoded::of(&value, 0).is_err(), "{bad}");
+        }
     }
 
     #[test]

@@ -93,8 +93,12 @@ pub fn type_meta(value: &Value) -> (&str, &str) {
 
 /// Sets the `apiVersion` and `kind` of a body.
 pub fn set_type_meta(value: &mut Value, gvk: &GroupVersionKind) {
+    let api_version = gvk.api_version();
+    if type_meta(value) == (api_version.as_str(), gvk.kind.as_str()) {
+        return;
+    }
     if let Value::Object(map) = value {
-        map.insert("apiVersion".to_owned(), Value::String(gvk.api_version()));
+        map.insert("apiVersion".to_owned(), Value::String(api_version));
         map.insert("kind".to_owned(), Value::String(gvk.kind.clone()));
     }
 }

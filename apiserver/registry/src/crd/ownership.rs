@@ -2,7 +2,6 @@
 //! which maps are one value, and what is not described.
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
 
 use serde_json::Value;
 
@@ -16,18 +15,12 @@ pub fn schema(structural: &Structural) -> Schema {
     let mut builder = Builder::default();
     let mut root = object(&mut builder, structural);
     let text = builder.add(Atom::scalar(Scalar::String));
-    for name in ["apiVersion", "kind"] {
-        let typed = FieldType {
-            ty: text,
-            default: None,
-        };
-        root.fields.insert(Cow::Borrowed(name), typed);
-    }
-    let metadata = FieldType {
-        ty: builtin::metadata(&mut builder),
-        default: None,
-    };
-    root.fields.insert(Cow::Borrowed("metadata"), metadata);
+    let metadata = builtin::metadata(&mut builder);
+    let of_every_object = [("apiVersion", text), ("kind", text), ("metadata", metadata)];
+    root.fields.declare(of_every_object.map(|(name, ty)| {
+        let default = None;
+        (Cow::Borrowed(name), FieldType { ty, default })
+    }));
     let root = builder.add(Atom {
         map: Some(root),
         ..Atom::default()
@@ -65,7 +58,7 @@ fn type_id(builder: &mut Builder, structural: &Structural) -> TypeId {
 }
 
 fn object(builder: &mut Builder, structural: &Structural) -> MapType {
-    let fields: BTreeMap<Cow<'static, str>, FieldType> = structural
+    let fields = structural
         .properties
         .iter()
         .map(|(name, schema)| {

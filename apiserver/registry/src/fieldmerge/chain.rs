@@ -266,12 +266,13 @@ impl Writer<'_> {
 
     /// Brings the entries of before up to date with an update; `None` where that
     /// takes more than another time.
-    pub(super) fn keep(&self, live: &Value, new: &Arc<Value>, list: Value) -> Option<Value> {
+    pub(super) fn keep(&self, live: &Value, new: &Value, list: Value) -> Option<Value> {
+        if !typed::fits(self.schema, new) {
+            return None;
+        }
         let version = self.gvk.api_version();
-        let typed = Typed::new(self.schema, Arc::clone(new), Duplicates::Allowed);
-        let new = typed.ok()?;
         let filter = self.reset.get(&version);
-        let paths = typed::compare(self.schema, live, new.value());
+        let paths = typed::compare(self.schema, live, new);
         let paths = paths.ok()?.filtered(filter);
         let own = stripped(&paths.modified.clone().union(&paths.added));
         let id = ManagerId::new(self.manager, Operation::Update, &version, self.subresource);

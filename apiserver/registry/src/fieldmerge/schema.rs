@@ -11,6 +11,8 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
+use crate::index::Index;
+
 /// Numbers a type within its schema.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct TypeId(u32);
@@ -57,11 +59,53 @@ pub struct FieldType {
     pub default: Option<Value>,
 }
 
+/// The declared fields of a struct.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Fields {
+    /// Sorted by name.
+    list: Vec<(Cow<'static, str>, FieldType)>,
+    index: Index,
+}
+
+impl Fields {
+    /// Tells whether nothing is declared.
+    pub fn is_empty(&self) -> bool {
+        self.list.is_empty()
+    }
+
+    /// Returns a field by name.
+    pub fn get(&self, name: &str) -> Option<&FieldType> {
+        let list = &self.list;
+        let place = self.index.find(name, list.len(), |at| &*list[at].0)?;
+        list.get(place).map(|(_, field)| field)
+    }
+
+    /// Tells whether a field is declared.
+    pub fn contains_key(&self, name: &str) -> bool {
+        self.get(name).is_some()
+    }
+
+    /// Declares more fields, or the same anew.
+    pub fn declare(&mut self, more: impl IntoIterator<Item = (Cow<'static, str>, FieldType)>) {
+        let before = std::mem::take(&mut self.list).into_iter();
+        *self = before.chain(more).collect();
+    }
+}
+
+impl FromIterator<(Cow<'static, str>, FieldType)> for Fields {
+    fn from_iter<I: IntoIterator<Item = (Cow<'static, str>, FieldType)>>(fields: I) -> Self {
+        let sorted: BTreeMap<_, _> = fields.into_iter().collect();
+        let list: Vec<_> = sorted.into_iter().collect();
+        let index = Index::of(list.iter().map(|(name, _)| &**name));
+        Self { list, index }
+    }
+}
+
 /// Describes a struct, a map, or a struct that also takes other fields.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct MapType {
     /// The declared fields.
-    pub fields: BTreeMap<Cow<'static, str>, FieldType>,
+    pub fields: Fields,
     /// What other fields are; `None` when there may be none.
     pub element: Option<TypeId>,
     /// Whether the whole is one value (`x-kubernetes-map-type: atomic`).

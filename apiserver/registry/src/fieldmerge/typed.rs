@@ -22,6 +22,7 @@ pub use compare::Comparison;
 pub(super) use compare::compare;
 pub use reconcile::reconcile;
 pub(super) use reconcile::{is_reconciled, reconcile_in_place};
+pub(super) use validate::fits;
 
 use super::error::Problems;
 use super::schema::Schema;

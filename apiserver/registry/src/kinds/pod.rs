@@ -183,6 +183,10 @@ impl Strategy for Pod {
         podspec::validate::spec(at(object, "spec").unwrap_or(&Value::Null), "spec", errors);
     }
 
+    fn settles(&self) -> bool {
+        true
+    }
+
     fn validate_create(&self, object: &Value, errors: &mut Errors) {
         if crate::print::count(object, "spec.ephemeralContainers") > 0 {
             let words = "cannot be set on create";

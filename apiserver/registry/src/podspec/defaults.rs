@@ -39,20 +39,14 @@ pub fn pod_only(spec: &mut Map<String, Value>) {
 
 /// Keeps the deprecated `serviceAccount` equal to `serviceAccountName`.
 pub fn mirror_service_account(spec: &mut Map<String, Value>) {
-    let text = |spec: &Map<String, Value>, name: &str| {
-        spec.get(name)
-            .and_then(Value::as_str)
-            .unwrap_or_default()
-            .to_owned()
-    };
-    let name = match text(spec, "serviceAccountName") {
-        name if !name.is_empty() => name,
-        _ => text(spec, "serviceAccount"),
-    };
-    if !name.is_empty() {
-        spec.insert("serviceAccountName".to_owned(), Value::from(name.as_str()));
-        spec.insert("serviceAccount".to_owned(), Value::from(name));
+    let text = |name: &str| spec.get(name).and_then(Value::as_str).unwrap_or_default();
+    let (now, before) = (text("serviceAccountName"), text("serviceAccount"));
+    if now == before {
+        return;
     }
+    let name = if now.is_empty() { before } else { now }.to_owned();
+    spec.insert("serviceAccountName".to_owned(), Value::from(name.as_str()));
+    spec.insert("serviceAccount".to_owned(), Value::from(name));
 }
 
 fn container(container: &mut Map<String, Value>, host_network: bool) {
@@ -131,9 +125,15 @@ fn requests_from_limits(container: &mut Map<String, Value>) {
     let Some(resources) = container.get_mut("resources") else {
         return;
     };
-    let Some(limits) = resources.get("limits").and_then(Value::as_object).cloned() else {
+    let Some(limits) = resources.get("limits").and_then(Value::as_object) else {
         return;
     };
+    let requests = resources.get("requests").and_then(Value::as_object);
+    let has = |name: &String| requests.is_some_and(|requests| requests.contains_key(name));
+    if !limits.is_empty() && limits.keys().all(has) {
+        return;
+    }
+    let limits = limits.clone();
     let requests = object_mut(resources, "requests");
     for (name, limit) in limits {
         requests.entry(name).or_insert(limit);

@@ -14,6 +14,7 @@ use watchcache::{Config, Hub, Limits};
 use super::feed::Signals;
 use super::metrics::CacheMetrics;
 use super::store::{Kv, Store};
+use super::trees::Trees;
 
 /// How long a read waits for the cache to reach a revision before it gives up
 /// (kube-apiserver's `blockTimeout`).
@@ -86,6 +87,8 @@ pub struct ResourceStore {
     pub(super) signals: Signals,
     /// What this process wrote and the feed has not seen yet, by revision.
     recent: Mutex<BTreeMap<u64, Arc<Object>>>,
+    /// Trees of what this process changed last.
+    trees: Mutex<Trees>,
     pub(super) metrics: CacheMetrics,
     pub(super) token: CancellationToken,
     /// Where updates that met a conflict wait for each other.
@@ -124,6 +127,7 @@ impl ResourceStore {
             serving: watch::Sender::new(0),
             signals: Signals::default(),
             recent: Mutex::default(),
+            trees: Mutex::default(),
             metrics: CacheMetrics::default(),
             token,
             turns: Default::default(),
@@ -226,7 +230,7 @@ impl ResourceStore {
         body: Bytes,
         revision: u64,
     ) -> Result<Arc<Object>, meta::object::ObjectError> {
-        let mut value: serde_json::Value = serde_json::from_slice(&body)?;
+        let mut value = meta::json::from_slice(&body)?;
         let renewed = match &self.config.reader {
             Some(Reader(reader)) => reader.renew(&mut value),
             None => false,
@@ -274,29 +278,34 @@ impl ResourceStore {
         found
     }
 
-    /// Tells whether an object lies under a key, as [`Self::key`] makes them.
-    fn is_at(&self, object: &Object, key: &str) -> bool {
-        let (namespace, name) = (&object.meta.namespace, &object.meta.name);
-        match self.config.namespaced && !namespace.is_empty() {
-            true => key
-                .strip_prefix(namespace.as_str())
-                .and_then(|rest| rest.strip_prefix('/'))
-                .is_some_and(|rest| rest == name),
-            false => key == name,
-        }
-    }
-
     /// Returns the newest state of an object that this process knows to have
     /// been: what it wrote may not have come back through the feed yet.
     pub(super) fn newest(&self, key: &str) -> Option<Arc<Object>> {
         let cached = self.cached(key);
         let recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
-        let written = recent.values().rev().find(|o| self.is_at(o, key));
+        let written = recent.values().rev().find(|o| self.is_at(key, o));
         let written = written.filter(|w| {
             let known = cached.as_ref().map_or(0, |c| c.resource_version.0);
             w.resource_version.0 > known
         });
         written.cloned().or(cached)
+    }
+
+    /// Tells whether an object lies under a key, as [`Self::key`] makes it.
+    fn is_at(&self, key: &str, object: &Object) -> bool {
+        let (namespace, name) = (object.meta.namespace.as_str(), object.meta.name.as_str());
+        match namespace {
+            ns if ns.is_empty() || !self.config.namespaced => key == name,
+            ns => {
+                let rest = key.strip_prefix(ns).and_then(|rest| rest.strip_prefix('/'));
+                rest == Some(name)
+            }
+        }
+    }
+
+    /// The trees of what was changed last.
+    pub(super) fn trees(&self) -> MutexGuard<'_, Trees> {
+        self.trees.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns the cached object under a key.

@@ -44,7 +44,7 @@ pub use watches::{
 };
 pub use writes::{
     run_counter, run_hot_object, run_preconditions, run_stale_suggestions, run_time_to_live,
-    run_write_cycle,
+    run_trees, run_write_cycle,
 };
 
 /// How long anything here may take before it counts as hanging.
@@ -65,6 +65,7 @@ pub async fn run_resource(store: &Arc<dyn Store>) {
     run_preconditions(store).await;
     run_counter(store).await;
     run_stale_suggestions(store).await;
+    run_trees(store).await;
     run_hot_object(store).await;
     run_gets(store).await;
     run_consistency(store).await;

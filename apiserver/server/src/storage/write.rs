@@ -4,23 +4,35 @@
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::Arc;
 
-use bytes::Bytes;
-use meta::{Object, ResourceVersion, Status, value};
+use meta::{Encoded, Object, ResourceVersion, Status, value};
 use serde_json::Value;
 
 use super::request::{Preconditions, UpdateOutcome};
 use super::resource::ResourceStore;
 use super::store::Cas;
+use super::trees::Tree;
 
 /// How often an update or a deletion is tried against others' writes before
 /// the client is told of the conflict.
 const ATTEMPTS_MAX: usize = 64;
+
+/// How much longer than before an object may become without its bytes being moved
+/// while it is encoded.
+const GROWTH: usize = 64;
 
 /// What a write starts from.
 struct Current {
     object: Arc<Object>,
     /// Whether it came from the store, and not from the cache that may lag.
     certain: bool,
+}
+
+impl Current {
+    /// Tells whether both are the same state.
+    fn is(&self, other: &Self) -> bool {
+        let (one, other) = (&self.object, &other.object);
+        one.resource_version == other.resource_version && one.body() == other.body()
+    }
 }
 
 impl ResourceStore {
@@ -34,11 +46,12 @@ impl ResourceStore {
         ttl: Option<u64>,
     ) -> Result<Arc<Object>, Status> {
         let key = format!("{}{}", self.root, self.key(namespace, name));
-        let (body, bytes) = encode(body)?;
+        let (body, encoded) = encode(body, 0)?;
         let ttl = ttl.or(self.config.ttl);
-        let done = self.store.put(&key, bytes.clone(), 0, ttl).await;
+        let bytes = encoded.bytes().clone();
+        let done = self.store.put(&key, bytes, 0, ttl).await;
         match done.map_err(|e| e.into_status())? {
-            Cas::Done(revision) => self.written(&body, bytes, revision),
+            Cas::Done(revision) => Ok(self.written(&body, encoded, revision)),
             Cas::Conflict(_) => Err(Status::already_exists(&self.config.resource, name)),
         }
     }
@@ -60,6 +73,22 @@ impl ResourceStore {
     where
         F: FnMut(&Arc<Object>, Value) -> Result<Option<Value>, Status>,
     {
+        let change = |object: &Arc<Object>, tree| change(object, Arc::unwrap_or_clone(tree));
+        self.update(namespace, name, preconditions, change).await
+    }
+
+    /// Changes an object as [`Self::guaranteed_update`] does, by a function that only
+    /// looks at its JSON: that is shared.
+    pub async fn update<F>(
+        &self,
+        namespace: Option<&str>,
+        name: &str,
+        preconditions: &Preconditions,
+        mut change: F,
+    ) -> Result<UpdateOutcome, Status>
+    where
+        F: FnMut(&Arc<Object>, Arc<Value>) -> Result<Option<Value>, Status>,
+    {
         let key = self.key(namespace, name);
         // Held after the first conflict: see `turn`.
         let mut turn = self.turn_if_contended(&key).await;
@@ -68,16 +97,16 @@ impl ResourceStore {
             let Current { object, certain } = &current;
             let changed = self
                 .check(&key, preconditions, object)
-                .and_then(|()| object.to_value().map_err(Status::internal))
+                .and_then(|()| self.tree(&key, object))
                 .and_then(|v| change(object, v))
-                .and_then(|v| v.map(encode).transpose());
+                .and_then(|v| v.map(|v| encode(v, object.body().len())).transpose());
             let changed = match changed {
                 // What is stored otherwise than it is served is written anew.
-                Ok(Some((_, bytes))) if bytes == *object.body() && !object.renewed => Ok(None),
+                Ok(Some((_, new))) if new.bytes() == object.body() && !object.renewed => Ok(None),
                 other => other,
             };
             match changed {
-                Ok(Some((body, bytes))) => match self.swap(&key, &body, bytes, object).await? {
+                Ok(Some((body, new))) => match self.swap(&key, body, new, object).await? {
                     Ok(object) => {
                         return Ok(UpdateOutcome {
                             object,
@@ -100,7 +129,19 @@ impl ResourceStore {
                     });
                 }
                 Err(status) if *certain => return Err(status),
-                Ok(None) | Err(_) => current = self.certainly(&key, name).await?,
+                nothing => {
+                    let certain = self.certainly(&key, name).await?;
+                    if !certain.is(&current) {
+                        current = certain;
+                        continue;
+                    }
+                    // It was what is stored: what was made of it stands.
+                    let object = certain.object;
+                    return nothing.map(|_| UpdateOutcome {
+                        object,
+                        changed: false,
+                    });
+                }
             }
         }
         Err(Status::modified(&self.config.resource, name))
@@ -135,6 +176,7 @@ impl ResourceStore {
             let done = self.store.delete(&full, object.resource_version.0).await;
             match done.map_err(|e| e.into_status())? {
                 Cas::Done(revision) => {
+                    self.trees().forget(&key);
                     let mut gone = Object::clone(object);
                     gone.resource_version = ResourceVersion(revision);
                     return Ok(Arc::new(gone));
@@ -182,18 +224,22 @@ impl ResourceStore {
     async fn swap(
         &self,
         key: &str,
-        body: &Value,
-        bytes: Bytes,
+        body: Value,
+        new: Encoded,
         old: &Arc<Object>,
     ) -> Result<Result<Arc<Object>, Option<Current>>, Status> {
         let full = format!("{}{key}", self.root);
         let expected = old.resource_version.0;
         let done = self
             .store
-            .put(&full, bytes.clone(), expected, self.config.ttl)
+            .put(&full, new.bytes().clone(), expected, self.config.ttl)
             .await;
         match done.map_err(|e| e.into_status())? {
-            Cas::Done(revision) => self.written(body, bytes, revision).map(Ok),
+            Cas::Done(revision) => {
+                let object = self.written(&body, new, revision);
+                self.keep_tree(key, &object, body);
+                Ok(Ok(object))
+            }
             Cas::Conflict(None) => Ok(Err(None)),
             Cas::Conflict(Some(kv)) => Ok(Err(Some(Current {
                 object: self.decode(&kv)?,
@@ -249,21 +295,40 @@ impl ResourceStore {
         Ok(())
     }
 
-    fn written(&self, body: &Value, bytes: Bytes, revision: u64) -> Result<Arc<Object>, Status> {
+    fn written(&self, body: &Value, encoded: Encoded, revision: u64) -> Arc<Object> {
         let fields = self.fields(body);
-        let object = Object::decode(bytes, ResourceVersion(revision), fields)
-            .map(Arc::new)
-            .map_err(Status::internal)?;
+        let object = Arc::new(encoded.stored(ResourceVersion(revision), fields));
         self.remember(&object);
-        Ok(object)
+        object
+    }
+
+    /// Returns an object as JSON, with its resource version.
+    fn tree(&self, key: &str, object: &Object) -> Result<Arc<Value>, Status> {
+        if let Some(tree) = self.trees().get(key, object) {
+            return Ok(tree);
+        }
+        object.to_value().map(Arc::new).map_err(Status::internal)
+    }
+
+    /// Keeps the tree of an object that was changed: it is likely to be changed again.
+    fn keep_tree(&self, key: &str, object: &Object, mut tree: Value) {
+        let version = object.resource_version.to_string();
+        value::set_metadata(&mut tree, "resourceVersion", version);
+        let gone = match Tree::of(tree) {
+            Some(tree) => self.trees().put(key, object, tree),
+            None => self.trees().forget(key).into_iter().collect(),
+        };
+        // Not before the next who wants one can have it.
+        drop(gone);
     }
 }
 
-/// Encodes what is stored: the object without what the store itself knows.
-fn encode(mut body: Value) -> Result<(Value, Bytes), Status> {
+/// Encodes what is stored: the object without what the store itself knows. `before`
+/// is how long it was.
+fn encode(mut body: Value, before: usize) -> Result<(Value, Encoded), Status> {
     let metadata = value::metadata_mut(&mut body);
     metadata.remove("resourceVersion");
     metadata.remove("selfLink");
-    let bytes = serde_json::to_vec(&body).map_err(Status::internal)?;
-    Ok((body, bytes.into()))
+    let encoded = Encoded::of(&body, before + GROWTH).map_err(Status::internal)?;
+    Ok((body, encoded))
 }

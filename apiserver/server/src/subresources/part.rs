@@ -32,7 +32,7 @@ pub(super) async fn serve(
         Verb::Update => {
             let options = WriteOptions::read(&cx.query, "UpdateOptions")?;
             let manager = Manager::of(cx, &options);
-            let mut new = input::read_object(cx, body, kind, options.field_validation).await?;
+            let (mut new, _) = input::read_object(cx, body, kind, options.field_validation).await?;
             verbs::check_name(target, &new)?;
             kind.strategy().default(&mut new);
             let new = |old: &Value| part(kind, &new, old);

@@ -9,7 +9,7 @@ use registry::kind::Endpoint;
 use registry::rest::{self, CreateFacts};
 use serde_json::Value;
 
-use crate::admission::{self, Operation};
+use crate::admission;
 use crate::api::{Api, Target};
 use crate::body::BoxBody;
 use crate::fields::Manager;
@@ -37,7 +37,7 @@ pub(super) async fn create(
     }
     let options = WriteOptions::read(&cx.query, "CreateOptions")?;
     let accepted = cx.accept(Offer::Resource)?;
-    let object = input::read_object(cx, body, kind, options.field_validation).await?;
+    let (object, _) = input::read_object(cx, body, kind, options.field_validation).await?;
     let manager = Manager::of(cx, &options);
     let by = Some(manager.writer(target, Endpoint::Main)?);
     let made = admit_and_store(api, cx, target, object, options.dry_run, by).await?;
@@ -73,7 +73,7 @@ pub(super) async fn admit_and_store(
     if let Some(writer) = &by {
         object = fieldmerge::update(None, object, writer);
     }
-    admission::admit(api, target, Operation::Create, &mut object).await?;
+    admission::admit(api, target, &mut object).await?;
     cx.warnings.extend(kind.strategy().warnings(&object, None));
     let generated = value::name(&object).is_empty()
         && !value::str_at(&object, "metadata.generateName").is_empty();

@@ -1,18 +1,19 @@
 //! `update`: the object replaced, and the compare-and-swap that patches and
 //! subresources share with it.
 
-use std::sync::Arc;
+use std::borrow::Cow;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use http::{Response, StatusCode};
 use meta::{Object, Reason, Status, value};
 use registry::Kind;
 use registry::fieldmerge::{self, Writer};
 use registry::kind::{Endpoint, Facts};
-use registry::rest;
+use registry::rest::{self, Desired};
 use serde_json::Value;
 
 use super::create;
-use crate::admission::{self, Operation};
+use crate::admission;
 use crate::api::{Api, Target};
 use crate::body::BoxBody;
 use crate::fields::Manager;
@@ -38,13 +39,25 @@ pub(super) async fn update(
     let kind = target.kind();
     let options = WriteOptions::read(&cx.query, "UpdateOptions")?;
     let accepted = cx.accept(Offer::Resource)?;
-    let mut new = input::read_object(cx, body, kind, options.field_validation).await?;
+    let (mut new, read) = input::read_object(cx, body, kind, options.field_validation).await?;
     check_name(target, &new)?;
     kind.strategy().default(&mut new);
-    admission::admit(api, target, Operation::Update, &mut new).await?;
     let manager = Manager::of(cx, &options);
     let by = Some(manager.writer(target, endpoint)?);
-    let replace = |_: &Value| Ok(new.clone());
+    // Nearly always it is wanted once, and so it is not copied but read anew when not.
+    let first = Mutex::new(Some(new));
+    let take = || first.lock().unwrap_or_else(PoisonError::into_inner).take();
+    let object = || {
+        take().map_or_else(
+            || {
+                let mut new = read.again(kind)?;
+                kind.strategy().default(&mut new);
+                Ok(new)
+            },
+            Ok,
+        )
+    };
+    let replace = |_: &Value| object();
     let change = Change {
         endpoint,
         dry_run: options.dry_run,
@@ -54,11 +67,12 @@ pub(super) async fn update(
     match store_change(api, cx, target, change).await {
         Ok(done) => done.respond(cx, accepted, kind),
         Err(s) if missing(&s) && kind.create_on_update && endpoint == Endpoint::Main => {
+            let new = object()?;
             if !value::str_at(&new, "metadata.resourceVersion").is_empty() {
                 return Err(s);
             }
             let dry_run = options.dry_run;
-            match create::admit_and_store(api, cx, target, new.clone(), dry_run, by).await? {
+            match create::admit_and_store(api, cx, target, new, dry_run, by).await? {
                 create::Made::Stored(o) => {
                     respond::object(cx, accepted, StatusCode::CREATED, kind, &o)
                 }
@@ -175,7 +189,7 @@ fn next(
     attempt: &Attempt<'_>,
     old: &Value,
     version: &str,
-) -> Result<Value, Status> {
+) -> Result<(Value, Desired), Status> {
     let kind = target.kind();
     let mut new = (change.new)(old)?;
     attempt.guard.check(target, change.endpoint, &new)?;
@@ -189,8 +203,25 @@ fn next(
     }
     let strategy = kind.strategy();
     strategy.stamp(change.endpoint, &mut new, Some(old), attempt.who);
-    rest::before_update(kind, change.endpoint, &mut new, old)?;
-    Ok(new)
+    let desired = rest::before_update(kind, change.endpoint, &mut new, old)?;
+    Ok((new, desired))
+}
+
+/// Returns a stored object in a kind's own form, which most are in.
+fn own_form<'a>(kind: &Kind, stored: &'a Value) -> Cow<'a, Value> {
+    if kind.is_stored_form() {
+        return Cow::Borrowed(stored);
+    }
+    let mut own = stored.clone();
+    kind.from_storage(&mut own);
+    Cow::Owned(own)
+}
+
+fn warnings_of(kind: &Kind, desired: Desired, new: &Value, old: &Value) -> Vec<String> {
+    match desired {
+        Desired::Settled => Vec::new(),
+        Desired::Open => kind.strategy().warnings(new, Some(old)),
+    }
 }
 
 async fn attempt(
@@ -213,23 +244,23 @@ async fn attempt(
     let guard = admission::Guard::of(api, target).await?;
     let outcome = target
         .store()
-        .guaranteed_update(
+        .update(
             target.ns(),
             &target.name,
             &Preconditions::default(),
-            |object, mut old| {
+            |object, stored| {
                 (ends, would_be) = (None, None);
-                kind.from_storage(&mut old);
+                let old = own_form(kind, &stored);
                 let version = object.resource_version.to_string();
                 let by = Attempt {
                     guard: &guard,
                     who: &who,
                 };
-                let mut new = next(target, change, &by, &old, &version)?;
+                let (mut new, desired) = next(target, change, &by, &old, &version)?;
                 if needs_address {
                     claim.fill(api, kind, &mut new, &old)?;
                 }
-                warnings = kind.strategy().warnings(&new, Some(&old));
+                warnings = warnings_of(kind, desired, &new, &old);
                 freed = services::freed(kind, &old, &new);
                 if rest::ends_deletion(kind, &new, &old) {
                     ends = Some(version);
@@ -238,7 +269,7 @@ async fn attempt(
                 // What is stored otherwise than it is served is written anew.
                 let same = !object.renewed && fieldmerge::same_but_times(&old, &new);
                 if change.dry_run {
-                    let view = if same { old } else { new };
+                    let view = if same { old.into_owned() } else { new };
                     would_be = Some(super::unstored(kind, view, Some(&version)));
                     return Ok(None);
                 }

@@ -1,6 +1,6 @@
 //! How two values differ.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use serde_json::{Map, Value};
 
@@ -156,21 +156,27 @@ impl Walk<'_> {
         })
     }
 
-    fn fields(
+    fn fields<'v>(
         &mut self,
         map: &MapType,
-        old: Option<&Value>,
-        new: Option<&Value>,
+        old: Option<&'v Value>,
+        new: Option<&'v Value>,
     ) -> Result<(), Problems> {
         let (old, new) = (
             old.and_then(Value::as_object),
             new.and_then(Value::as_object),
         );
-        let names: BTreeSet<&String> = old
-            .into_iter()
-            .chain(new)
-            .flat_map(|fields| fields.iter().map(|(name, _)| name))
-            .collect();
+        let members = |fields: Option<&'v Map<String, Value>>| fields.into_iter().flatten();
+        let mut names: Vec<&String> = members(old).map(|(name, _)| name).collect();
+        let sorted = names.len();
+        names.extend(
+            members(new)
+                .map(|(name, _)| name)
+                .filter(|name| old.is_none_or(|old| !old.contains_key(*name))),
+        );
+        if names.len() > sorted {
+            names.sort_unstable();
+        }
         for name in names {
             let (old, new) = (
                 old.and_then(|fields| fields.get(name)),

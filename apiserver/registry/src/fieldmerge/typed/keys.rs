@@ -15,6 +15,24 @@ pub(super) fn item(schema: &Schema, list: &ListType, item: &Value) -> Result<Pat
     }
 }
 
+/// Tells whether an item of a list has the name that it needs to have there.
+pub(super) fn has_name(schema: &Schema, list: &ListType, item: &Value) -> bool {
+    match (&list.kind, item) {
+        (ListKind::Atomic, _) => true,
+        (ListKind::Map(keys), Value::Object(fields)) => keys
+            .iter()
+            .any(|key| fields.contains_key(key) || default(schema, list, key).is_some()),
+        (ListKind::Map(_), _) => false,
+        (ListKind::Set, item) => !matches!(item, Value::Object(_) | Value::Array(_) | Value::Null),
+    }
+}
+
+/// Returns what an absent key of an item means.
+fn default<'s>(schema: &'s Schema, list: &ListType, key: &str) -> Option<&'s Value> {
+    let map = schema.atom(list.element).map.as_ref()?;
+    map.fields.get(key)?.default.as_ref()
+}
+
 fn keyed(
     schema: &Schema,
     list: &ListType,
@@ -28,15 +46,11 @@ fn keyed(
         }
         _ => return Err("associative list with keys may not have non-map elements".to_owned()),
     };
-    let default = |key: &str| -> Option<&Value> {
-        let map = schema.atom(list.element).map.as_ref()?;
-        map.fields.get(key)?.default.as_ref()
-    };
     let mut found: Vec<(String, Literal)> = keys
         .iter()
         .filter_map(|key| {
             // An absent key without a default is part of the name as an absence.
-            let value = fields.get(key).or_else(|| default(key))?;
+            let value = fields.get(key).or_else(|| default(schema, list, key))?;
             Some((key.clone(), Literal(value.clone())))
         })
         .collect();

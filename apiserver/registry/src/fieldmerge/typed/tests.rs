@@ -55,6 +55,42 @@ fn typed(value: Value) -> Typed {
     Typed::new(&schema(), value, Duplicates::Allowed).unwrap()
 }
 
+#[test]
+fn what_fits_is_what_can_be_typed() {
+    let deep = (0..=MAX_DEPTH).fold(json!(1), |value, _| json!({"a": value}));
+    let values = [
+        json!({}),
+        json!({"size": 1, "whole": [1, 2], "tags": ["a", "a"], "labels": {"x": "y"}}),
+        json!({"items": [{"name": "a", "tags": ["x"]}, {"name": "a"}]}),
+        json!({"items": null, "tags": null, "size": null}),
+        json!({"labels": {"x": 1}}),
+        json!({"size": "1"}),
+        json!({"size": [1]}),
+        json!({"whole": [null]}),
+        json!({"whole": ["x"]}),
+        json!({"tags": [null]}),
+        json!({"tags": [{}]}),
+        json!({"tags": [[]]}),
+        json!({"tags": [1]}),
+        json!({"tags": {}}),
+        json!({"items": [null]}),
+        json!({"items": [1]}),
+        json!({"items": [{"size": 1}]}),
+        json!({"items": [{"name": null}]}),
+        json!({"items": [{"name": "a", "size": "x"}]}),
+        json!({"other": 1}),
+        json!([]),
+        json!(null),
+        deep,
+    ];
+    for schema in [schema(), Arc::new(Schema::deduced())] {
+        for value in &values {
+            let typed = Typed::new(&schema, value.clone(), Duplicates::Allowed);
+            assert_eq!(fits(&schema, value), typed.is_ok(), "{value}");
+        }
+    }
+}
+
 fn deduced(value: Value) -> Typed {
     Typed::new(&Arc::new(Schema::deduced()), value, Duplicates::Refused).unwrap()
 }

@@ -21,6 +21,30 @@ pub(super) fn validate(
     walk.value(schema.root(), value, 0).into_result()
 }
 
+/// Tells whether [`validate`] finds nothing wrong with a value whose lists may name an
+/// item twice.
+pub(in super::super) fn fits(schema: &Schema, value: &Value) -> bool {
+    fits_type(schema, schema.root(), value, 0)
+}
+
+fn fits_type(schema: &Schema, ty: TypeId, value: &Value, depth: usize) -> bool {
+    let fits = |ty, value| fits_type(schema, ty, value, depth + 1);
+    if depth > MAX_DEPTH {
+        return false;
+    }
+    match (schema.atom(ty).narrow(Some(value)).shape(), value) {
+        (Shape::Map(map), Value::Object(fields)) => fields
+            .iter()
+            .all(|(name, value)| map.field(name).is_some_and(|ty| fits(ty, value))),
+        (Shape::List(list), Value::Array(items)) => items
+            .iter()
+            .all(|item| keys::has_name(schema, list, item) && fits(list.element, item)),
+        (Shape::Map(_) | Shape::List(_), other) => other.is_null(),
+        (Shape::Scalar(kind), other) => scalar(kind, Some(other), "").is_none(),
+        (Shape::Nothing, _) => false,
+    }
+}
+
 /// Says what is wrong with a value as a scalar. `side` is a word before it.
 pub(super) fn scalar(scalar: Scalar, value: Option<&Value>, side: &str) -> Option<String> {
     let value = value.filter(|v| !v.is_null())?;

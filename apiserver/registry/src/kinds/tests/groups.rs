@@ -96,7 +96,7 @@ pub(super) fn update(
     };
     kind.strategy().stamp(endpoint, &mut new, Some(old), &facts);
     match rest::before_update(kind, endpoint, &mut new, old) {
-        Ok(()) => Ok(new),
+        Ok(_) => Ok(new),
         Err(status) => {
             let causes = status.details.map(|d| d.causes).unwrap_or_default();
             let said = causes.into_iter();

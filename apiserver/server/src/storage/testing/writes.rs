@@ -147,6 +147,46 @@ pub async fn run_counter(store: &Arc<dyn Store>) {
     assert_eq!(value["spec"]["n"], TASKS * EACH);
 }
 
+/// Checks that a tree that was kept is that of the very state that is changed.
+pub async fn run_trees(store: &Arc<dyn Store>) {
+    let prefix = unique("trees");
+    let (here, there) = (start(store, &prefix).await, start(store, &prefix).await);
+    let none = Preconditions::default();
+    here.create("a", "x").await;
+    for round in 0..20 {
+        let version = unique("v");
+        // What is changed is what is stored, whoever wrote it last.
+        let last = match round % 3 {
+            0 => there.set("a", "x", "spec.v", &version).await,
+            _ => here.set("a", "x", "spec.v", &version).await,
+        };
+        let mut seen = Vec::new();
+        let changed = here
+            .resource
+            .update(Some("a"), "x", &none, |object, tree| {
+                assert_eq!(*tree, object.to_value().expect("json"));
+                seen.push(object.resource_version);
+                let mut new = Value::clone(&tree);
+                new["spec"]["n"] = json!(round);
+                Ok(Some(new))
+            })
+            .await
+            .expect("update");
+        assert_eq!(seen.last(), Some(&last.resource_version));
+        let object = changed.object;
+        let kept = here.resource.trees().get("a/x", &object).expect("kept");
+        let stored: Value = serde_json::from_slice(object.body()).expect("json");
+        assert_eq!(stored["spec"], json!({"v": version, "n": round}));
+        assert_eq!(*kept, object.to_value().expect("json"));
+        assert_eq!(here.resource.trees().get("a/x", &last), None);
+    }
+    let last = here.delete("a", "x").await;
+    let again = there.create("a", "x").await;
+    for gone in [last, again] {
+        assert_eq!(here.resource.trees().get("a/x", &gone), None);
+    }
+}
+
 /// Checks that what a stale cache suggests is never the last word: a change, a
 /// refusal, "nothing to change" and "nothing is there" hold against the store.
 pub async fn run_stale_suggestions(store: &Arc<dyn Store>) {
