@@ -68,9 +68,8 @@ pub(crate) struct Args {
 /// Runs until the process is asked to end, or a part ends by itself.
 pub(crate) fn run(args: Args) -> anyhow::Result<()> {
     let started = Instant::now();
-    let runtime = tokio::runtime::Builder::new_multi_thread()
+    let runtime = apiserver::cli::runtime()
         .worker_threads(2)
-        .enable_all()
         .build()
         .context("cannot start the runtime")?;
     runtime.block_on(up(args, started))

@@ -40,8 +40,10 @@ use binary::Binary;
 use gzip::Gzip;
 use text::Text;
 
-/// How large a frame becomes, apart from the item that crosses the line.
-const FRAME_BYTES: usize = 64 * 1024;
+/// How large a frame becomes, apart from the item that crosses the line: making one is
+/// a turn of its connection, and whoever reads something small beside ten lists waits
+/// for ten of them.
+const FRAME_BYTES: usize = 32 * 1024;
 /// How many bytes of stored objects are read for one frame at most, apart from the last
 /// object: what is read for a table or for metadata is mostly left out.
 const READ_BYTES: usize = 2 * FRAME_BYTES;
