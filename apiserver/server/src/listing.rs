@@ -16,6 +16,7 @@ mod gzip;
 mod row;
 mod stream;
 mod text;
+mod turns;
 
 #[cfg(test)]
 mod test;

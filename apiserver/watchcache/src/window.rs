@@ -17,6 +17,9 @@ pub const CAPACITY_MIN: usize = 100;
 /// The most changes kept; beyond it the oldest go, and a watch that would need
 /// them is refused as too old.
 pub const CAPACITY_MAX: usize = 102_400;
+/// The most bytes of objects that changes keep, but for the last [`CAPACITY_MIN`] of
+/// them: beyond it the oldest go, however young they are.
+pub const BYTES_MAX: usize = 128 << 20;
 /// A full window whose oldest change is younger than this doubles; one whose
 /// newest quarter is older halves.
 pub const FRESH_FOR: Duration = Duration::from_secs(75);
@@ -80,9 +83,21 @@ impl Iterator for Missed {
     }
 }
 
+impl Entry {
+    /// Returns how many bytes are kept for this change alone: the state before it is
+    /// that of another change, or the object that is there.
+    fn bytes(&self) -> usize {
+        let kept = self.object.as_ref().or(self.previous.as_ref());
+        kept.map_or(0, |object| object.body().len())
+    }
+}
+
 #[derive(Debug)]
 pub(crate) struct Window {
     entries: Vector<Arc<Entry>>,
+    /// How many bytes `entries` keep, and may keep.
+    bytes: usize,
+    bytes_max: usize,
     capacity: usize,
     bounds: (usize, usize),
     /// Every change after this revision is in `entries`.
@@ -101,6 +116,8 @@ impl Window {
     pub(crate) fn new(bounds: (usize, usize)) -> Self {
         Self {
             entries: Vector::new(),
+            bytes: 0,
+            bytes_max: BYTES_MAX,
             capacity: bounds.0,
             bounds,
             floor: 0,
@@ -128,6 +145,7 @@ impl Window {
     /// Forgets everything; what follows begins after `revision`.
     pub(crate) fn reset(&mut self, revision: u64) {
         self.entries.clear();
+        self.bytes = 0;
         self.checkpoints.clear();
         self.dropped = 0;
         self.floor = revision;
@@ -148,7 +166,10 @@ impl Window {
 
     pub(crate) fn push(&mut self, entry: Entry, after: &State) {
         self.fit(entry.at);
-        while self.entries.len() >= self.capacity {
+        self.bytes += entry.bytes();
+        while self.entries.len() >= self.capacity
+            || (self.bytes > self.bytes_max && self.entries.len() >= self.bounds.0.max(1))
+        {
             self.drop_oldest();
         }
         self.entries.push_back(Arc::new(entry));
@@ -178,6 +199,7 @@ impl Window {
 
     fn drop_oldest(&mut self) {
         if let Some(gone) = self.entries.pop_front() {
+            self.bytes -= gone.bytes();
             self.floor = self.floor.max(gone.revision);
             self.dropped += 1;
         }
@@ -248,5 +270,50 @@ impl Window {
             });
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use meta::ResourceVersion;
+
+    use super::*;
+
+    /// A change of an object of about so many bytes.
+    fn change(revision: u64, bytes: usize) -> Entry {
+        let padding = "x".repeat(bytes);
+        let body = format!(r#"{{"metadata":{{"name":"a"}},"data":"{padding}"}}"#);
+        let object = Object::decode(body.into(), ResourceVersion(revision), Vec::new());
+        Entry {
+            key: "a".into(),
+            revision,
+            object: Some(Arc::new(object.unwrap())),
+            previous: None,
+            at: Duration::ZERO,
+        }
+    }
+
+    #[test]
+    fn large_changes_are_kept_for_less_long() {
+        const LARGE: usize = 1_000;
+        let mut window = Window::new((4, 1_000));
+        window.bytes_max = 16 * LARGE;
+        for revision in 1..=100 {
+            window.push(change(revision, LARGE), &State::default());
+        }
+        assert!(window.bytes <= window.bytes_max);
+        assert!((14..=16).contains(&window.entries.len()));
+        let floor = window.floor();
+        assert_eq!(floor, 100 - window.entries.len() as u64);
+        assert!(window.after(floor - 1, Selector::default()).is_err());
+        // The fewest are kept whatever they take.
+        for revision in 101..=110 {
+            window.push(change(revision, 16 * LARGE), &State::default());
+        }
+        assert_eq!(window.entries.len(), 4);
+        let sum: usize = window.entries.iter().map(|e| e.bytes()).sum();
+        assert_eq!(window.bytes, sum);
+        window.reset(110);
+        assert_eq!(window.bytes, 0);
     }
 }

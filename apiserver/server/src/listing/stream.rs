@@ -12,6 +12,7 @@ use tokio::task::{JoinHandle, yield_now};
 use tokio::time::{Instant, sleep_until, timeout_at};
 
 use super::Parts;
+use super::turns::Turns;
 use crate::body::BoxError;
 
 /// Why a body ended before its end.
@@ -26,7 +27,7 @@ pub(super) fn body(
 ) -> impl Stream<Item = Result<Bytes, BoxError>> + Send + 'static {
     let running = Running::new(parts, deadline);
     futures::stream::unfold(Some(running), |running| async move {
-        let running = running?;
+        let mut running = running?;
         match running.next().await {
             Ok(frame) => Some((Ok(frame?), Some(running))),
             Err(error) => {
@@ -49,6 +50,7 @@ struct Running {
     deadline: Instant,
     /// Empties the place at the deadline.
     clock: JoinHandle<()>,
+    turns: Turns,
 }
 
 impl Running {
@@ -72,12 +74,14 @@ impl Running {
             place,
             deadline,
             clock,
+            turns: Turns::shared(),
         }
     }
 
     /// Makes the next frame; `None` after the last.
-    async fn next(&self) -> Result<Option<Bytes>, BoxError> {
+    async fn next(&mut self) -> Result<Option<Bytes>, BoxError> {
         yield_now().await;
+        self.turns.next().await;
         let taken = lock(&self.place).parts.take();
         let mut parts = taken.ok_or(TooLate)?;
         let made = timeout_at(self.deadline, parts.next()).await;
