@@ -19,7 +19,7 @@ pub const CAPACITY_MIN: usize = 100;
 pub const CAPACITY_MAX: usize = 102_400;
 /// The most bytes of objects that changes keep, but for the last [`CAPACITY_MIN`] of
 /// them: beyond it the oldest go, however young they are.
-pub const BYTES_MAX: usize = 128 << 20;
+const BYTES_MAX: usize = 128 << 20;
 /// A full window whose oldest change is younger than this doubles; one whose
 /// newest quarter is older halves.
 pub const FRESH_FOR: Duration = Duration::from_secs(75);
