@@ -18,8 +18,9 @@ pub const CAPACITY_MIN: usize = 100;
 /// them is refused as too old.
 pub const CAPACITY_MAX: usize = 102_400;
 /// The most bytes of objects that changes keep, but for the last [`CAPACITY_MIN`] of
-/// them: beyond it the oldest go, however young they are.
-const BYTES_MAX: usize = 128 << 20;
+/// them: beyond it the oldest go, however young they are. Each counts what was before it
+/// and what came after, though the one is mostly the other of an earlier change.
+const BYTES_MAX: usize = 256 << 20;
 /// A full window whose oldest change is younger than this doubles; one whose
 /// newest quarter is older halves.
 pub const FRESH_FOR: Duration = Duration::from_secs(75);
@@ -84,11 +85,10 @@ impl Iterator for Missed {
 }
 
 impl Entry {
-    /// Returns how many bytes are kept for this change alone: the state before it is
-    /// that of another change, or the object that is there.
+    /// Returns how many bytes are kept for this change at most.
     fn bytes(&self) -> usize {
-        let kept = self.object.as_ref().or(self.previous.as_ref());
-        kept.map_or(0, |object| object.body().len())
+        let states = self.object.iter().chain(&self.previous);
+        states.map(|object| object.body().len()).sum()
     }
 }
 

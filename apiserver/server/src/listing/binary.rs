@@ -117,7 +117,7 @@ impl Binary {
     async fn begin(&mut self, metadata: &Value) -> Result<(), Status> {
         self.items.refill().await?;
         // Protobuf is about half of the JSON, metadata alone a fraction.
-        let room = (self.items.ready_bytes() / 2).min(KEPT_BYTES);
+        let room = self.items.ready_bytes(2 * KEPT_BYTES) / 2;
         let begun = self.list.begin(metadata, room);
         let mut piece = begun.map_err(EncodeError::into_status)?;
         while piece.len() < KEPT_BYTES {

@@ -107,7 +107,7 @@ impl Text {
             return Ok(None);
         }
         let mut more = self.items.refill().await?;
-        let room = self.items.ready_bytes().min(FRAME_BYTES) + 2 * EXTRA_BYTES;
+        let room = self.items.ready_bytes(FRAME_BYTES) + 2 * EXTRA_BYTES;
         let mut out = BytesMut::with_capacity(room + room / 8);
         if self.stage == Stage::Head {
             self.write_head(&mut out)?;

@@ -4,6 +4,7 @@
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 use std::time::Duration;
 
+use tokio::runtime::Handle;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinHandle;
 
@@ -11,9 +12,10 @@ use tokio::task::JoinHandle;
 /// for longer.
 const TURN_MAX: Duration = Duration::from_millis(2);
 
-/// The turns of all lists of the process: half as many at a time as there are threads.
+/// The turns of all lists of the process: half as many at a time as the runtime that
+/// serves the first of them has threads.
 static TURNS: LazyLock<Arc<Semaphore>> = LazyLock::new(|| {
-    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    let threads = Handle::current().metrics().num_workers();
     Arc::new(Semaphore::new((threads / 2).max(1)))
 });
 

@@ -114,9 +114,17 @@ impl Items {
         self.batch.pop_front()
     }
 
-    /// Returns the bytes of the items that are ready, as they are stored.
-    pub fn ready_bytes(&self) -> usize {
-        self.batch.iter().map(|o| o.body().len()).sum()
+    /// Returns the bytes of the items that are ready, as they are stored, up to a limit;
+    /// no more of them are looked at than make it up.
+    pub fn ready_bytes(&self, limit: usize) -> usize {
+        let mut bytes = 0;
+        for object in &self.batch {
+            bytes += object.body().len();
+            if bytes >= limit {
+                return limit;
+            }
+        }
+        bytes
     }
 
     /// Makes items ready where none are. False once there are no more; true may have

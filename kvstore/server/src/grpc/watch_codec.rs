@@ -143,9 +143,9 @@ fn wire(event: &Event, prev_kv: bool) -> &Bytes {
 }
 
 /// Returns buffers that begin with nothing and are of the size of a message then: a
-/// stream lives long, and is mostly silent.
+/// stream lives long, and is mostly silent. (tonic divides by the size, so it is not zero.)
 fn buffers() -> BufferSettings {
-    BufferSettings::new(0, proto::codec::YIELD_BYTES)
+    BufferSettings::new(1, proto::codec::YIELD_BYTES)
 }
 
 /// Encodes [`WatchMessage`], decodes `WatchRequest`.

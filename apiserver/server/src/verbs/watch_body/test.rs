@@ -173,13 +173,13 @@ async fn time_or_a_stop_ends_a_watch_that_always_has_more() {
         } else {
             FAR
         };
+        let began = tokio::time::Instant::now();
         let mut frames = Frames::new(
             futures::stream::repeat(item.clone()),
             encoder(),
             ending(timeout, stop.clone()),
             FRAME_BYTES,
         );
-        let began = tokio::time::Instant::now();
         for round in 0.. {
             let next = std::future::poll_fn(|cx| frames.poll_next(cx)).await;
             if next.is_none() {
