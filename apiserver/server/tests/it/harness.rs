@@ -7,7 +7,7 @@ use apiserver::server::LocalService;
 use apiserver::storage::memory::MemoryStore;
 use apiserver::{Config, Running, Server, StoreSource, UserInfo};
 use bytes::Bytes;
-use http::{HeaderMap, Method, Request, StatusCode};
+use http::{HeaderMap, Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt, Full};
 use serde_json::{Value, json};
 use tower::ServiceExt;
@@ -168,13 +168,17 @@ impl Api {
 
     /// Asks for something and leaves the body to the caller.
     pub(crate) async fn open(&self, path: &str, accept: &str) -> apiserver::body::BoxBody {
+        self.answer(path, accept).await.into_body()
+    }
+
+    async fn answer(&self, path: &str, accept: &str) -> Response<apiserver::body::BoxBody> {
         let request = Request::get(path)
             .header("accept", accept)
             .body(Full::new(Bytes::new()))
             .unwrap();
         let response = self.service.clone().oneshot(request).await.unwrap();
         assert_eq!(response.status(), StatusCode::OK);
-        response.into_body()
+        response
     }
 
     /// Opens a watch.
@@ -183,13 +187,7 @@ impl Api {
     }
 
     pub(crate) async fn watch_as(&self, path: &str, accept: &str) -> Watch {
-        let request = Request::get(path)
-            .header("accept", accept)
-            .body(Full::new(Bytes::new()))
-            .unwrap();
-        let response = self.service.clone().oneshot(request).await.unwrap();
-        assert_eq!(response.status(), StatusCode::OK);
-        let (parts, body) = response.into_parts();
+        let (parts, body) = self.answer(path, accept).await.into_parts();
         Watch {
             headers: parts.headers,
             body,
