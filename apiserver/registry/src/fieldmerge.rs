@@ -52,7 +52,7 @@ pub mod set;
 pub mod typed;
 pub mod update;
 
-pub use chain::{Applied, Writer, apply, update};
+pub use chain::{Applied, Writer, apply, update, update_but};
 pub use element::{Literal, Path, PathElement};
 pub use entries::{Managed, ManagerId, Operation};
 pub use error::{ApplyError, Conflict, MergeError, Problems};

@@ -13,6 +13,8 @@ mod syntax;
 
 use std::fmt;
 
+use meta::json::{Known, Tree};
+use meta::marks::Marks;
 use serde::de::{DeserializeSeed, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value};
 
@@ -62,15 +64,39 @@ pub enum DecodeError {
 pub fn decode(bytes: &[u8], limit: usize) -> Result<Decoded, DecodeError> {
     check_size(bytes, limit)?;
     let simple = std::str::from_utf8(bytes).ok().and_then(meta::json::read);
-    if let Some(tree) = simple
-        && !tree.twice
-    {
-        return Ok(Decoded {
+    match simple {
+        Some(tree) if !tree.twice => Ok(tree.into()),
+        _ => decode_odd(bytes),
+    }
+}
+
+/// Does as [`decode`], over the tree of an earlier state of the object if there is one,
+/// and tells where in the bytes what stands, unless there is something odd in them.
+pub fn decode_over(
+    bytes: &[u8],
+    limit: usize,
+    before: Option<Known<'_>>,
+) -> Result<(Decoded, Option<Marks>), DecodeError> {
+    check_size(bytes, limit)?;
+    let text = std::str::from_utf8(bytes).ok();
+    match text.and_then(|text| meta::json::read_over(text, before)) {
+        Some((tree, marks)) if !tree.twice => Ok((tree.into(), Some(marks))),
+        _ => Ok((decode_odd(bytes)?, None)),
+    }
+}
+
+impl From<Tree> for Decoded {
+    fn from(tree: Tree) -> Self {
+        Self {
             value: tree.value,
             duplicates: Vec::new(),
-        });
+        }
     }
-    // Errors, and where a key stands twice, are found more slowly.
+}
+
+/// Decodes JSON in which there is an error, a key that stands twice, or something else
+/// that is found more slowly.
+fn decode_odd(bytes: &[u8]) -> Result<Decoded, DecodeError> {
     let mut state = State::default();
     let mut reader = serde_json::Deserializer::from_slice(bytes);
     let json = |e: serde_json::Error| {

@@ -3,8 +3,9 @@
 
 mod column;
 mod held;
+mod keep;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use jiff::Timestamp;
@@ -20,6 +21,7 @@ use crate::{schema, validate};
 
 pub use column::Column;
 pub use held::KindRef;
+pub use keep::{copy_field, keep_other_half, put};
 
 /// The verbs of an ordinary resource.
 pub const ALL_VERBS: &[&str] = &[
@@ -329,13 +331,24 @@ impl Kind {
     /// Checks the types of an object, prunes what the kind does not know and
     /// returns the paths of that.
     pub fn conform(&self, object: &mut Value) -> Result<Vec<String>, Status> {
+        self.conform_but(object, &|_| false)
+    }
+
+    /// Does as [`Self::conform`], but leaves out the members of which is known that an
+    /// object of this kind was stored with them.
+    pub fn conform_but(
+        &self,
+        object: &mut Value,
+        known: &dyn Fn(&str) -> bool,
+    ) -> Result<Vec<String>, Status> {
         if let Some(done) = self.strategy().conform(object) {
             return done;
         }
         let def = self
             .def()
             .ok_or_else(|| Status::internal(format!("no schema for {}", self.kind)))?;
-        schema::conform(def, object).map_err(|e| Status::bad_request(e.message(&self.gvk())))
+        schema::conform_but(def, object, known)
+            .map_err(|e| Status::bad_request(e.message(&self.gvk())))
     }
 
     /// Returns the headings of the printed columns, as tables show them.
@@ -540,61 +553,3 @@ pub trait Strategy: Send + Sync {
 pub struct Plain;
 
 impl Strategy for Plain {}
-
-/// Takes over from the old object what an endpoint may not change: the main
-/// one the status, the status one all but the status (metadata keeps only
-/// what the machinery sets).
-pub fn keep_other_half(endpoint: Endpoint, new: &mut Value, old: &Value) {
-    match endpoint {
-        Endpoint::Main => copy_field(new, old, "status"),
-        Endpoint::Status => {
-            for name in names_of(new, old) {
-                if !matches!(name.as_str(), "status" | "metadata") {
-                    copy_field(new, old, &name);
-                }
-            }
-            // Labels and owners change with the main endpoint only; the rest of
-            // the metadata is the request's.
-            let kept = old.get("metadata");
-            match new.get_mut("metadata") {
-                Some(metadata) => {
-                    for name in ["labels", "ownerReferences"] {
-                        copy_field(metadata, kept.unwrap_or(&Value::Null), name);
-                    }
-                }
-                None => put(new, "metadata", kept.cloned()),
-            }
-        }
-        Endpoint::Finalize | Endpoint::Other => {}
-    }
-}
-
-/// Returns the names of the members that either object has.
-fn names_of(new: &Value, old: &Value) -> BTreeSet<String> {
-    let names = |of: &Value| -> BTreeSet<String> {
-        let members = of.as_object().into_iter();
-        members.flat_map(|map| map.keys()).cloned().collect()
-    };
-    let mut all = names(new);
-    all.extend(names(old));
-    all
-}
-
-/// Makes a field of `new` what it is in `old`.
-pub fn copy_field(new: &mut Value, old: &Value, name: &str) {
-    // Mostly it is that already, which is told sooner than it is copied.
-    let kept = old.get(name);
-    if new.get(name) != kept {
-        put(new, name, kept.cloned());
-    }
-}
-
-/// Sets or removes a field.
-pub fn put(object: &mut Value, name: &str, value: Option<Value>) {
-    if let Value::Object(map) = object {
-        match value {
-            Some(value) => map.insert(name.to_owned(), value),
-            None => map.remove(name),
-        };
-    }
-}

@@ -67,11 +67,21 @@ impl TypeError {
 /// Checks a value against a definition, prunes what the definition does not
 /// know and returns the paths of that.
 pub fn conform(def: DefId, value: &mut Value) -> Result<Vec<String>, TypeError> {
+    conform_but(def, value, &|_| false)
+}
+
+/// Does as [`conform`], but leaves out the members of which is known that they conform.
+pub fn conform_but(
+    def: DefId,
+    value: &mut Value,
+    known: &dyn Fn(&str) -> bool,
+) -> Result<Vec<String>, TypeError> {
     let mut walk = Walk {
         table: table(),
         path: Vec::new(),
         unknown: Vec::new(),
         owner: table().get(def),
+        known,
     };
     walk.definition(def, value)?;
     Ok(walk.unknown)
@@ -88,6 +98,8 @@ struct Walk<'v> {
     path: Vec<Segment<'v>>,
     unknown: Vec<String>,
     owner: &'static Definition,
+    /// Which members of the whole are left out.
+    known: &'v dyn Fn(&str) -> bool,
 }
 
 impl<'v> Walk<'v> {
@@ -157,6 +169,9 @@ impl<'v> Walk<'v> {
             let Some(field) = definition.field(name) else {
                 continue;
             };
+            if self.path.is_empty() && (self.known)(name) {
+                continue;
+            }
             let outer = std::mem::replace(&mut self.owner, definition);
             self.path.push(Segment::Field(field.name));
             self.value(&field.ty, value)?;

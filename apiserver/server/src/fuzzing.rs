@@ -19,7 +19,7 @@ use crate::protobuf::{EncodeError, Type};
 use crate::query::{FieldValidation, Query, WriteOptions};
 use crate::request_info::RequestInfo;
 use crate::respond;
-use crate::storage::{ReadVersion, VersionMatch};
+use crate::storage::{Draft, ReadVersion, VersionMatch};
 use crate::verbs::{self, Apply, Asked};
 
 /// How the bytes of a body or an answer are written.
@@ -53,6 +53,18 @@ impl Media {
 pub fn take(kind: &Kind, media: Media, bytes: &[u8]) -> Result<(Value, Vec<String>), Status> {
     let taken = input::take(bytes, media.own(), kind, FieldValidation::Warn)?;
     Ok((taken.object, taken.complaints.warnings().collect()))
+}
+
+/// Takes an object from JSON over one of its kind that was stored, as an update does;
+/// `None` where such a one is not kept.
+pub fn take_over(
+    kind: &Kind,
+    stored: Value,
+    bytes: &[u8],
+) -> Option<Result<(Value, Vec<String>), Status>> {
+    let draft = Draft::of(stored)?;
+    let taken = input::take_over(bytes, kind, FieldValidation::Warn, draft);
+    Some(taken.map(|(taken, _)| (taken.object, taken.complaints.warnings().collect())))
 }
 
 /// Writes a value as an answer does.

@@ -2,6 +2,8 @@
 //! `fieldValidation` has to say about it.
 
 use bytes::Bytes;
+use meta::json::Known;
+use meta::marks::{Marked, Marks, Same};
 use meta::{Reason, Status, value};
 use registry::Kind;
 use registry::json::{self, DecodeError, Decoded};
@@ -12,6 +14,7 @@ use crate::negotiation::{BodyMedia, body_media, media_type, unsupported};
 use crate::pipeline::{BODY_BYTES_MAX, Context};
 use crate::protobuf;
 use crate::query::FieldValidation;
+use crate::storage::Draft;
 
 /// Reads a body's bytes.
 pub(crate) async fn read_bytes(body: BoxBody) -> Result<Bytes, Status> {
@@ -22,9 +25,20 @@ pub(crate) async fn read_bytes(body: BoxBody) -> Result<Bytes, Status> {
 pub(crate) struct ObjectBody {
     bytes: Bytes,
     media: BodyMedia,
+    /// Where what stands in it, if that is known.
+    marks: Option<Marks>,
 }
 
 impl ObjectBody {
+    /// Returns the text, if it is known where what stands in it.
+    pub(crate) fn marked(&self) -> Option<Marked<'_>> {
+        let marks = self.marks.as_ref()?;
+        Some(Marked {
+            text: &self.bytes,
+            marks,
+        })
+    }
+
     /// Reads the object once more; everything was said of it the first time.
     pub(crate) fn again(&self, kind: &Kind) -> Result<Value, Status> {
         let taken = take(&self.bytes, self.media, kind, FieldValidation::Ignore)?;
@@ -33,19 +47,23 @@ impl ObjectBody {
 }
 
 /// Reads an object of a kind: decoded, its type checked, unknown fields
-/// pruned and reported.
+/// pruned and reported. `draft` may find an earlier state of it.
 pub(crate) async fn read_object(
     cx: &mut Context,
     body: BoxBody,
     kind: &Kind,
     validation: FieldValidation,
+    draft: impl FnOnce() -> Option<Draft>,
 ) -> Result<(Value, ObjectBody), Status> {
     let media = match body_media(&cx.headers)? {
         BodyMedia::Protobuf if kind.is_custom() => return Err(only_text()),
         media => media,
     };
     let bytes = read_bytes(body).await?;
-    let Taken { object, complaints } = take(&bytes, media, kind, validation)?;
+    let (Taken { object, complaints }, marks) = match draft().filter(|_| media == BodyMedia::Json) {
+        Some(draft) => take_over(&bytes, kind, validation, draft)?,
+        None => (take(&bytes, media, kind, validation)?, None),
+    };
     if validation == FieldValidation::Warn {
         cx.warnings.extend(complaints.warnings());
     } else if let Some(text) = complaints.error() {
@@ -55,7 +73,12 @@ pub(crate) async fn read_object(
             version = kind.version,
         )));
     }
-    Ok((object, ObjectBody { bytes, media }))
+    let read = ObjectBody {
+        bytes,
+        media,
+        marks,
+    };
+    Ok((object, read))
 }
 
 /// What `fieldValidation` has to say about a body.
@@ -163,9 +186,44 @@ pub(crate) fn take(
     validation: FieldValidation,
 ) -> Result<Taken, Status> {
     let decoded = decode(bytes, media, kind.kind)?;
+    check(decoded, (bytes, media), kind, validation, &Same::default())
+}
+
+/// Takes an object as [`take`] does from JSON, over an earlier state of it, and tells
+/// where in the bytes what stands.
+pub(crate) fn take_over(
+    bytes: &[u8],
+    kind: &Kind,
+    validation: FieldValidation,
+    draft: Draft,
+) -> Result<(Taken, Option<Marks>), Status> {
+    let (tree, stored) = draft.into_parts();
+    let marked = stored.marked();
+    let decoded = json::decode_over(bytes, BODY_BYTES_MAX, Some(Known { tree, marked }));
+    let (decoded, marks) = decoded.map_err(|e| undecoded(kind.kind, &e, bytes))?;
+    let decoded = an_object(decoded, bytes, kind.kind)?;
+    // What is written as it was stored is as it was found right then, by the rules of a
+    // table that does not change.
+    let steady = kind.is_stored_form() && !kind.is_custom();
+    let text = marks.as_ref().filter(|_| steady);
+    let same = text.map(|marks| Marked { text: bytes, marks }.same_as(marked));
+    let same = same.unwrap_or_default();
+    let taken = check(decoded, (bytes, BodyMedia::Json), kind, validation, &same)?;
+    Ok((taken, marks))
+}
+
+/// Checks the type of an object that was decoded. Some of it is the same as in one that
+/// was stored.
+fn check(
+    decoded: Decoded,
+    (bytes, media): (&[u8], BodyMedia),
+    kind: &Kind,
+    validation: FieldValidation,
+    same: &Same<'_>,
+) -> Result<Taken, Status> {
     let mut object = decoded.value;
     check_type(kind, &mut object)?;
-    let unknown = kind.conform(&mut object)?;
+    let unknown = kind.conform_but(&mut object, &|name| same.member(name))?;
     let complaints = match validation {
         FieldValidation::Ignore => Complaints::default(),
         _ if unknown.is_empty() && decoded.duplicates.is_empty() => Complaints::default(),
@@ -226,10 +284,20 @@ pub(crate) fn decode(bytes: &[u8], media: BodyMedia, kind: &str) -> Result<Decod
             });
         }
     };
-    let decoded = decoded.map_err(|e| match e {
-        DecodeError::TooLarge(_) => Status::failure(Reason::RequestEntityTooLarge, e.to_string()),
-        DecodeError::Json(_) | DecodeError::Yaml(_) => unrecognized(kind, &e.to_string(), bytes),
-    })?;
+    let decoded = decoded.map_err(|e| undecoded(kind, &e, bytes))?;
+    an_object(decoded, bytes, kind)
+}
+
+fn undecoded(kind: &str, error: &DecodeError, bytes: &[u8]) -> Status {
+    let text = error.to_string();
+    match error {
+        DecodeError::TooLarge(_) => Status::failure(Reason::RequestEntityTooLarge, text),
+        DecodeError::Json(_) | DecodeError::Yaml(_) => unrecognized(kind, &text, bytes),
+    }
+}
+
+/// Refuses what is no object.
+fn an_object(decoded: Decoded, bytes: &[u8], kind: &str) -> Result<Decoded, Status> {
     let found = match &decoded.value {
         Value::Object(_) => return Ok(decoded),
         Value::Null => "null",

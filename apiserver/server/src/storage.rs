@@ -41,5 +41,6 @@ pub use request::{
 };
 pub use resource::{Read, Reader, ResourceConfig, ResourceStore};
 pub use store::{Store, StoreError};
+pub use trees::{Draft, Stored};
 pub use watch::{WatchItem, WatchStream};
 pub use watchcache::{Event, EventType, Selector, Slot};

@@ -4,6 +4,7 @@
 //! size of the body justifies, whatever it says; and the laws of `laws.rs`.
 
 use apiserver::fuzzing::{self, Media};
+use meta::Status;
 use registry::{Kind, kinds};
 use serde_json::Value;
 
@@ -33,10 +34,28 @@ pub fn body_json(input: &[u8]) {
             if how == 3 {
                 twice(&mut draw, &mut text);
             }
+            if how > 5 {
+                let mut earlier = object;
+                grow::changes(&mut draw, &mut earlier);
+                taken_over(kind, &earlier, &text);
+            }
             (kind, text)
         }
     };
     taken(kind, Media::Json, &bytes);
+}
+
+/// Takes a body over an earlier state of its object: that makes no difference.
+fn taken_over(kind: &'static Kind, earlier: &Value, bytes: &[u8]) {
+    let earlier = earlier.to_string();
+    let Ok((stored, _)) = fuzzing::take(kind, Media::Json, earlier.as_bytes()) else {
+        return;
+    };
+    if let Some(over) = fuzzing::take_over(kind, stored, bytes) {
+        let plain = fuzzing::take(kind, Media::Json, bytes);
+        let said = |status: Status| status.message;
+        assert_eq!(over.map_err(said), plain.map_err(said));
+    }
 }
 
 /// Reads a body of YAML.

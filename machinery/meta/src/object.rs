@@ -8,15 +8,17 @@
 use std::any::Any;
 use std::collections::BTreeMap;
 use std::fmt;
+use std::ops::Range;
 use std::str::FromStr;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use bytes::{BufMut, Bytes, BytesMut};
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use crate::json;
+use crate::marks::{Marks, Of};
 use crate::owner::OwnerReference;
 
 /// The revision of the store at which an object was last changed.
@@ -101,6 +103,7 @@ pub struct Encoded {
     splice_at: usize,
     comma: bool,
     metadata_end: usize,
+    marks: Marks,
 }
 
 impl Encoded {
@@ -112,16 +115,19 @@ impl Encoded {
         };
         let meta = ObjectMeta::deserialize(&object["metadata"])?;
         let mut out = Vec::with_capacity(size);
+        let mut marks = Marks::default();
         let (mut splice_at, mut metadata_end) = (0, 0);
         for (name, member) in object.as_object().into_iter().flatten() {
             out.push(if out.is_empty() { b'{' } else { b',' });
-            json::write_string(&mut out, name)?;
-            out.push(b':');
+            let named = write_name(&mut out, name)?;
             let at = out.len();
-            json::write(&mut out, member)?;
             if name == "metadata" {
+                write_metadata(&mut out, metadata, &mut marks)?;
                 (splice_at, metadata_end) = (at + 1, out.len());
+            } else {
+                json::write(&mut out, member)?;
             }
+            marks.note(Of::Object, named, at..out.len());
         }
         out.push(b'}');
         Ok(Self {
@@ -130,12 +136,18 @@ impl Encoded {
             splice_at,
             comma: !metadata.is_empty(),
             metadata_end,
+            marks,
         })
     }
 
     /// Returns the bytes.
     pub fn bytes(&self) -> &Bytes {
         &self.bytes
+    }
+
+    /// Takes what tells where what stands in the bytes.
+    pub fn take_marks(&mut self) -> Marks {
+        std::mem::take(&mut self.marks)
     }
 
     /// Returns the object that was stored at a revision. Nothing is decoded for it.
@@ -156,6 +168,33 @@ impl Encoded {
             made: Made::default(),
         }
     }
+}
+
+/// Writes a name and its colon. Returns where it stands.
+fn write_name(out: &mut Vec<u8>, name: &str) -> Result<Range<usize>, serde_json::Error> {
+    let at = out.len() + 1;
+    json::write_string(out, name)?;
+    out.push(b':');
+    Ok(at..out.len() - 2)
+}
+
+fn write_metadata(
+    out: &mut Vec<u8>,
+    metadata: &Map<String, Value>,
+    marks: &mut Marks,
+) -> Result<(), serde_json::Error> {
+    out.push(b'{');
+    for (nth, (name, member)) in metadata.iter().enumerate() {
+        if nth > 0 {
+            out.push(b',');
+        }
+        let named = write_name(out, name)?;
+        let at = out.len();
+        json::write(out, member)?;
+        marks.note(Of::Metadata, named, at..out.len());
+    }
+    out.push(b'}');
+    Ok(())
 }
 
 /// A stored object: facts decoded, the rest bytes. Cheap to share, never

@@ -6,6 +6,7 @@ use std::sync::{Arc, LazyLock};
 
 use jiff::Timestamp;
 use meta::GroupVersionKind;
+use meta::marks::Same;
 use meta::value::str_at;
 use serde_json::{Map, Value};
 
@@ -17,7 +18,7 @@ use super::error::{ApplyError, Conflict, MergeError, Problems};
 use super::gotext;
 use super::quick;
 use super::reset::ResetFields;
-use super::same::{entries_of, same_but_entries, same_but_times, without_entries};
+use super::same::{ENTRIES, entries_of, same_but_entries, same_but_times, without_entries};
 use super::schema::Schema;
 use super::set::{self, Set};
 use super::typed::{self, Duplicates, Typed};
@@ -128,11 +129,24 @@ pub fn apply(
 ///
 /// Never fails: where ownership cannot be told, that of before stays, since a
 /// write that is right otherwise must not be lost over it. [`account`] says why.
-pub fn update(live: Option<&Value>, mut new: Value, writer: &Writer<'_>) -> Value {
+pub fn update(live: Option<&Value>, new: Value, writer: &Writer<'_>) -> Value {
+    update_but(live, new, writer, &Same::default())
+}
+
+/// Does as [`update`], where some members are known to be the same in both objects.
+pub fn update_but(
+    live: Option<&Value>,
+    mut new: Value,
+    writer: &Writer<'_>,
+    known: &Same<'_>,
+) -> Value {
+    debug_assert!(live.is_none_or(|live| is_true(known, live, &new)));
     let before = live.and_then(entries_of);
-    let same = |given| before.is_some_and(|before| element::same(before, given));
+    let same = |given| {
+        known.metadata(ENTRIES) || before.is_some_and(|before| element::same(before, given))
+    };
     let untouched = entries_of(&new).is_none_or(same);
-    if untouched && live.is_some_and(|live| same_but_entries(live, &new)) {
+    if untouched && live.is_some_and(|live| same_but_entries(live, &new, known)) {
         entries::put(&mut new, before.cloned());
         return new;
     }
@@ -140,7 +154,7 @@ pub fn update(live: Option<&Value>, mut new: Value, writer: &Writer<'_>) -> Valu
     let shared = Arc::new(new);
     if untouched && let Some(live) = live {
         let list = given.take().or_else(|| before.cloned());
-        if let Some(list) = list.and_then(|list| writer.keep(live, &shared, list)) {
+        if let Some(list) = list.and_then(|list| writer.keep(live, &shared, list, known)) {
             let mut new = Arc::unwrap_or_clone(shared);
             entries::put(&mut new, Some(list));
             return new;
@@ -156,6 +170,24 @@ pub fn update(live: Option<&Value>, mut new: Value, writer: &Writer<'_>) -> Valu
         entries::put(&mut new, before.cloned());
     }
     new
+}
+
+/// Tells whether what is said to be the same in two objects is.
+fn is_true(known: &Same<'_>, live: &Value, new: &Value) -> bool {
+    let same = |path: &str, name: &str| {
+        let of = |object: &Value| object.pointer(path).and_then(|o| o.get(name)).cloned();
+        of(live) == of(new)
+    };
+    let members = new.as_object().into_iter().flatten();
+    let metadata = new.get("metadata").and_then(Value::as_object);
+    members
+        .filter(|(name, _)| known.member(name))
+        .all(|(name, _)| same("", name))
+        && metadata
+            .into_iter()
+            .flatten()
+            .filter(|(name, _)| known.metadata(name))
+            .all(|(name, _)| same("/metadata", name))
 }
 
 /// Returns who owns what after an update.
@@ -266,13 +298,19 @@ impl Writer<'_> {
 
     /// Brings the entries of before up to date with an update; `None` where that
     /// takes more than another time.
-    pub(super) fn keep(&self, live: &Value, new: &Value, list: Value) -> Option<Value> {
-        if !typed::fits(self.schema, new) {
+    pub(super) fn keep(
+        &self,
+        live: &Value,
+        new: &Value,
+        list: Value,
+        known: &Same<'_>,
+    ) -> Option<Value> {
+        if !typed::fits(self.schema, new, known) {
             return None;
         }
         let version = self.gvk.api_version();
         let filter = self.reset.get(&version);
-        let paths = typed::compare(self.schema, live, new);
+        let paths = typed::compare(self.schema, live, new, known);
         let paths = paths.ok()?.filtered(filter);
         let own = stripped(&paths.modified.clone().union(&paths.added));
         let id = ManagerId::new(self.manager, Operation::Update, &version, self.subresource);

@@ -276,8 +276,11 @@ mod tests {
         let list = live["metadata"]["managedFields"].clone();
         let mut new = live.clone();
         change(&mut new, &Edit::Annotation(0, Some(2)));
-        let entries =
-            |manager: &str, new: &Value| with(manager, 9, |w| w.keep(&live, new, list.clone()));
+        let entries = |manager: &str, new: &Value| {
+            with(manager, 9, |w| {
+                w.keep(&live, new, list.clone(), &meta::marks::Same::default())
+            })
+        };
         let kept = entries("a", &new).unwrap();
         assert_eq!(kept[0]["time"], "1970-01-01T00:00:09Z");
         assert_eq!(kept[0]["fieldsV1"], list[0]["fieldsV1"]);

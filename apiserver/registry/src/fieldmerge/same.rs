@@ -1,19 +1,20 @@
 //! An object and its entries, told apart: whether a write changes more than the
 //! times of who wrote what.
 
+use meta::marks::Same;
 use serde_json::{Map, Value};
 
 use super::element;
 use super::entries::Managed;
 
 /// Where in its metadata an object has its entries.
-const ENTRIES: &str = "managedFields";
+pub(super) const ENTRIES: &str = "managedFields";
 
 /// Tells whether two objects are the same but for the times in their entries:
 /// then the one need not be written over the other. To be asked once more when
 /// an object was defaulted.
 pub fn same_but_times(old: &Value, new: &Value) -> bool {
-    if !same_but_entries(old, new) {
+    if !same_but_entries(old, new, &Same::default()) {
         return false;
     }
     let same = match (entries_of(old), entries_of(new)) {
@@ -27,18 +28,19 @@ pub fn same_but_times(old: &Value, new: &Value) -> bool {
     }
 }
 
-/// Tells whether two objects are the same but for who owns what of them.
-pub(super) fn same_but_entries(old: &Value, new: &Value) -> bool {
+/// Tells whether two objects are the same but for who owns what of them. Of some of
+/// their members that is known.
+pub(super) fn same_but_entries(old: &Value, new: &Value, known: &Same<'_>) -> bool {
     let same_metadata = match (old.get("metadata"), new.get("metadata")) {
-        (Some(old), Some(new)) => same_but(old, new, ENTRIES),
+        (Some(old), Some(new)) => same_but(old, new, ENTRIES, &|name| known.metadata(name)),
         (None, None) => true,
         _ => false,
     };
-    same_metadata && same_but(old, new, "metadata")
+    same_metadata && same_but(old, new, "metadata", &|name| known.member(name))
 }
 
 /// Tells whether two objects are the same but for one member.
-fn same_but(old: &Value, new: &Value, aside: &str) -> bool {
+fn same_but(old: &Value, new: &Value, aside: &str, known: &dyn Fn(&str) -> bool) -> bool {
     let (Value::Object(old), Value::Object(new)) = (old, new) else {
         return element::same(old, new);
     };
@@ -46,7 +48,7 @@ fn same_but(old: &Value, new: &Value, aside: &str) -> bool {
     others(old) == others(new)
         && old
             .iter()
-            .filter(|(name, _)| *name != aside)
+            .filter(|(name, _)| *name != aside && !known(name))
             .all(|(name, old)| new.get(name).is_some_and(|new| element::same(old, new)))
 }
 
@@ -117,7 +119,8 @@ mod tests {
         assert!(!same_but_times(&entry("a", first), &entry("b", first)));
         let bare = json!({"metadata": {"name": "a"}});
         assert!(!same_but_times(&bare, &entry("a", first)));
-        assert!(same_but_entries(&bare, &entry("a", first)));
+        let unknown = Same::default();
+        assert!(same_but_entries(&bare, &entry("a", first), &unknown));
         assert_eq!(without_entries(&entry("a", first)), bare);
         assert_eq!(entries_of(&bare), None);
     }

@@ -16,6 +16,7 @@ mod validate;
 
 use std::sync::Arc;
 
+use meta::marks::Same;
 use serde_json::Value;
 
 pub use compare::Comparison;
@@ -100,7 +101,7 @@ impl Typed {
 
     /// Tells how another value differs from this one.
     pub fn compare(&self, new: &Self) -> Result<Comparison, Problems> {
-        compare::compare(&self.schema, &self.value, &new.value)
+        compare::compare(&self.schema, &self.value, &new.value, &Same::default())
     }
 
     /// Returns the value without the fields and items of a set.

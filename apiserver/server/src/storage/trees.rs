@@ -3,27 +3,110 @@
 //!
 //! A tree is found by key, and given out only for the very bytes and the revision it
 //! belongs to. It can be missing, never stale.
+//!
+//! The state before is kept too, as a draft: who replaces the object sends most of what
+//! is in it, and that stays where it is when the rest is read over it.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use meta::Object;
+use meta::marks::{Marked, Marks};
+use meta::{Encoded, value};
 use serde_json::Value;
 
 /// How many bytes the objects whose trees are kept may have in all, as they are
-/// stored. Their trees take some ten times as much.
+/// stored. Their trees take some ten times as much, with their drafts twenty.
 const BYTES_MAX: usize = 512 << 10;
 /// The most trees that are kept.
 const TREES_MAX: usize = 256;
 
+/// What is kept of an object.
 #[derive(Debug)]
-struct Kept {
+pub(super) struct Kept {
     body: Bytes,
     revision: u64,
-    tree: Arc<Value>,
+    tree: Tree,
+    draft: Option<Draft>,
     /// When it was last put or asked for.
     used: u64,
+}
+
+/// A stored object as JSON, resource version included.
+#[derive(Clone, Debug)]
+pub struct Stored {
+    /// The object.
+    pub tree: Arc<Value>,
+    /// Where what stands in its body, if this process wrote it.
+    pub(super) marks: Option<Arc<Marks>>,
+}
+
+impl Stored {
+    /// Returns the text of this object, if it is known where what stands in it.
+    pub(crate) fn marked<'t>(&'t self, object: &'t Object) -> Option<Marked<'t>> {
+        let marks = self.marks.as_deref()?;
+        Some(Marked {
+            text: object.body(),
+            marks,
+        })
+    }
+}
+
+/// An earlier state of an object, over which the next one may be read.
+#[derive(Debug)]
+pub struct Draft {
+    tree: Value,
+    text: Text,
+}
+
+/// The text of an object.
+#[derive(Debug)]
+pub(crate) struct Text {
+    body: Bytes,
+    marks: Arc<Marks>,
+}
+
+impl Draft {
+    /// Makes a draft of an object as if it had been stored; `None` if it would not have
+    /// been kept.
+    pub(crate) fn of(mut object: Value) -> Option<Self> {
+        value::metadata_mut(&mut object).remove("resourceVersion");
+        let mut encoded = Encoded::of(&object, 0).ok()?;
+        let (body, marks) = (encoded.bytes().clone(), encoded.take_marks());
+        let Tree { tree, marks } = Tree::of(object, marks)?;
+        Some(Self {
+            tree: Arc::unwrap_or_clone(tree),
+            text: Text { body, marks },
+        })
+    }
+
+    /// Returns its tree, and the text of that, which has no resource version.
+    pub(crate) fn into_parts(self) -> (Value, Text) {
+        (self.tree, self.text)
+    }
+}
+
+impl Text {
+    pub(crate) fn marked(&self) -> Marked<'_> {
+        Marked {
+            text: &self.body,
+            marks: &self.marks,
+        }
+    }
+}
+
+impl Kept {
+    /// Makes a draft of what is not kept any more, unless somebody still looks at it.
+    fn into_draft(self) -> Option<Draft> {
+        Some(Draft {
+            tree: Arc::try_unwrap(self.tree.tree).ok()?,
+            text: Text {
+                body: self.body,
+                marks: self.tree.marks,
+            },
+        })
+    }
 }
 
 /// The trees of one resource's objects, those longest out of use dropped first.
@@ -37,7 +120,7 @@ pub(super) struct Trees {
 
 impl Trees {
     /// Returns the tree of an object, resource version included.
-    pub(super) fn get(&mut self, key: &str, object: &Object) -> Option<Arc<Value>> {
+    pub(super) fn get(&mut self, key: &str, object: &Object) -> Option<Stored> {
         let kept = self.kept.get_mut(key)?;
         let version = object.resource_version.0;
         // The same revision in another history is another state.
@@ -46,31 +129,47 @@ impl Trees {
         }
         self.clock += 1;
         kept.used = self.clock;
-        Some(kept.tree.clone())
+        Some(Stored {
+            tree: kept.tree.tree.clone(),
+            marks: Some(kept.tree.marks.clone()),
+        })
     }
 
-    /// Keeps the tree of an object in place of what was kept under its key. Returns
-    /// what is not kept any more, to be dropped where nobody waits for it.
-    pub(super) fn put(&mut self, key: &str, object: &Object, Tree(tree): Tree) -> Vec<Arc<Value>> {
+    /// Takes the draft of the object under a key.
+    pub(super) fn draft(&mut self, key: &str) -> Option<Draft> {
+        self.kept.get_mut(key)?.draft.take()
+    }
+
+    /// Keeps the tree of an object in place of what was kept under its key, which is a
+    /// draft then. Returns what is not kept any more, to be dropped where nobody waits
+    /// for it.
+    pub(super) fn put(
+        &mut self,
+        key: &str,
+        object: &Object,
+        tree: Tree,
+    ) -> (Vec<Kept>, Option<Draft>) {
         self.clock += 1;
         let kept = Kept {
             body: object.body().clone(),
             revision: object.resource_version.0,
             tree,
+            draft: None,
             used: self.clock,
         };
         // Of two that were written one after the other, either may come first here.
         let newest = self.kept.get(key).map_or(0, |before| before.revision);
         if newest > kept.revision || kept.body.len() > BYTES_MAX {
-            return vec![kept.tree];
+            return (vec![kept], None);
         }
-        let mut gone = Vec::new();
+        let (mut gone, mut draft) = (Vec::new(), None);
         self.bytes += kept.body.len();
         match self.kept.get_mut(key) {
             Some(slot) => {
-                let before = std::mem::replace(slot, kept);
+                let mut before = std::mem::replace(slot, kept);
                 self.bytes -= before.body.len();
-                gone.push(before.tree);
+                draft = before.draft.take();
+                slot.draft = before.into_draft();
             }
             None => {
                 self.kept.insert(key.to_owned(), kept);
@@ -83,26 +182,33 @@ impl Trees {
             };
             gone.extend(self.forget(&oldest));
         }
-        gone
+        (gone, draft)
     }
 
     /// Forgets, and returns, what is kept under a key.
-    pub(super) fn forget(&mut self, key: &str) -> Option<Arc<Value>> {
+    pub(super) fn forget(&mut self, key: &str) -> Option<Kept> {
         let kept = self.kept.remove(key)?;
         self.bytes -= kept.body.len();
-        Some(kept.tree)
+        Some(kept)
     }
 }
 
 /// An object as JSON, resource version included, that is the same once it was written
 /// and read again.
 #[derive(Debug)]
-pub(super) struct Tree(Arc<Value>);
+pub(super) struct Tree {
+    tree: Arc<Value>,
+    /// Where what stands in its body.
+    marks: Arc<Marks>,
+}
 
 impl Tree {
     /// Takes a tree, unless it is no such.
-    pub(super) fn of(tree: Value) -> Option<Self> {
-        (!has_float(&tree)).then(|| Self(Arc::new(tree)))
+    pub(super) fn of(tree: Value, marks: Marks) -> Option<Self> {
+        (!has_float(&tree)).then(|| Self {
+            tree: Arc::new(tree),
+            marks: Arc::new(marks),
+        })
     }
 }
 
@@ -130,7 +236,12 @@ mod tests {
     }
 
     fn tree(value: Value) -> Tree {
-        Tree::of(value).unwrap()
+        Tree::of(value, Marks::default()).unwrap()
+    }
+
+    fn got(trees: &mut Trees, key: &str, object: &Object) -> Option<Value> {
+        let stored = trees.get(key, object)?;
+        Some(Value::clone(&stored.tree))
     }
 
     fn named(n: usize) -> Value {
@@ -141,25 +252,53 @@ mod tests {
     fn a_tree_is_that_of_the_very_object() {
         let mut trees = Trees::default();
         let first = object(&named(1), 5);
-        assert_eq!(trees.get("a/x", &first), None);
+        assert_eq!(got(&mut trees, "a/x", &first), None);
         trees.put("a/x", &first, tree(named(1)));
-        assert_eq!(*trees.get("a/x", &first).unwrap(), named(1));
-        assert_eq!(trees.get("b/x", &first), None);
+        assert_eq!(got(&mut trees, "a/x", &first), Some(named(1)));
+        assert_eq!(got(&mut trees, "b/x", &first), None);
         // Another revision of the same, and the same revision of another history.
-        assert_eq!(trees.get("a/x", &object(&named(1), 6)), None);
-        assert_eq!(trees.get("a/x", &object(&named(2), 5)), None);
+        assert_eq!(got(&mut trees, "a/x", &object(&named(1), 6)), None);
+        assert_eq!(got(&mut trees, "a/x", &object(&named(2), 5)), None);
         trees.put("a/x", &object(&named(2), 6), tree(named(2)));
-        assert_eq!(trees.get("a/x", &first), None);
+        assert_eq!(got(&mut trees, "a/x", &first), None);
         trees.put("a/x", &first, tree(named(1)));
-        assert_eq!(*trees.get("a/x", &object(&named(2), 6)).unwrap(), named(2));
+        assert_eq!(
+            got(&mut trees, "a/x", &object(&named(2), 6)),
+            Some(named(2))
+        );
         trees.forget("a/x");
         assert_eq!((trees.kept.len(), trees.bytes), (0, 0));
     }
 
     #[test]
+    fn the_state_before_is_a_draft() {
+        let mut trees = Trees::default();
+        let (first, second, third) = (named(1), named(2), named(3));
+        trees.put("a", &object(&first, 1), tree(first.clone()));
+        assert!(trees.draft("a").is_none() && trees.draft("b").is_none());
+        trees.put("a", &object(&second, 2), tree(second.clone()));
+        let draft = trees.draft("a").unwrap();
+        let (tree_of_draft, text) = draft.into_parts();
+        assert_eq!(tree_of_draft, first);
+        assert_eq!(text.marked().text, object(&first, 1).body());
+        assert!(trees.draft("a").is_none());
+        // Who still looks at it keeps it.
+        let looked_at = trees.get("a", &object(&second, 2)).unwrap();
+        trees.put("a", &object(&third, 3), tree(third));
+        assert!(trees.draft("a").is_none());
+        assert_eq!(*looked_at.tree, second);
+    }
+
+    #[test]
     fn what_writing_may_change_is_not_kept() {
-        assert!(Tree::of(json!({"spec": [{"a": 0.1}]})).is_none());
-        assert!(Tree::of(json!({"spec": [{"a": -1, "b": u64::MAX}]})).is_some());
+        assert!(Tree::of(json!({"spec": [{"a": 0.1}]}), Marks::default()).is_none());
+        assert!(
+            Tree::of(
+                json!({"spec": [{"a": -1, "b": u64::MAX}]}),
+                Marks::default()
+            )
+            .is_some()
+        );
     }
 
     #[test]

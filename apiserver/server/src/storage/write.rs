@@ -4,13 +4,14 @@
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::Arc;
 
+use meta::marks::Marks;
 use meta::{Encoded, Object, ResourceVersion, Status, value};
 use serde_json::Value;
 
 use super::request::{Preconditions, UpdateOutcome};
 use super::resource::ResourceStore;
 use super::store::Cas;
-use super::trees::Tree;
+use super::trees::{Draft, Stored, Tree};
 
 /// How often an update or a deletion is tried against others' writes before
 /// the client is told of the conflict.
@@ -73,7 +74,9 @@ impl ResourceStore {
     where
         F: FnMut(&Arc<Object>, Value) -> Result<Option<Value>, Status>,
     {
-        let change = |object: &Arc<Object>, tree| change(object, Arc::unwrap_or_clone(tree));
+        let change = |object: &Arc<Object>, stored: Stored| {
+            change(object, Arc::unwrap_or_clone(stored.tree))
+        };
         self.update(namespace, name, preconditions, change).await
     }
 
@@ -87,7 +90,7 @@ impl ResourceStore {
         mut change: F,
     ) -> Result<UpdateOutcome, Status>
     where
-        F: FnMut(&Arc<Object>, Arc<Value>) -> Result<Option<Value>, Status>,
+        F: FnMut(&Arc<Object>, Stored) -> Result<Option<Value>, Status>,
     {
         let key = self.key(namespace, name);
         // Held after the first conflict: see `turn`.
@@ -225,7 +228,7 @@ impl ResourceStore {
         &self,
         key: &str,
         body: Value,
-        new: Encoded,
+        mut new: Encoded,
         old: &Arc<Object>,
     ) -> Result<Result<Arc<Object>, Option<Current>>, Status> {
         let full = format!("{}{key}", self.root);
@@ -236,8 +239,9 @@ impl ResourceStore {
             .await;
         match done.map_err(|e| e.into_status())? {
             Cas::Done(revision) => {
+                let marks = new.take_marks();
                 let object = self.written(&body, new, revision);
-                self.keep_tree(key, &object, body);
+                self.keep_tree(key, &object, body, marks);
                 Ok(Ok(object))
             }
             Cas::Conflict(None) => Ok(Err(None)),
@@ -303,20 +307,29 @@ impl ResourceStore {
     }
 
     /// Returns an object as JSON, with its resource version.
-    fn tree(&self, key: &str, object: &Object) -> Result<Arc<Value>, Status> {
-        if let Some(tree) = self.trees().get(key, object) {
-            return Ok(tree);
+    fn tree(&self, key: &str, object: &Object) -> Result<Stored, Status> {
+        if let Some(stored) = self.trees().get(key, object) {
+            return Ok(stored);
         }
-        object.to_value().map(Arc::new).map_err(Status::internal)
+        let tree = object.to_value().map_err(Status::internal)?;
+        Ok(Stored {
+            tree: Arc::new(tree),
+            marks: None,
+        })
+    }
+
+    /// Takes an earlier state of an object, if there is one at hand.
+    pub fn draft(&self, namespace: Option<&str>, name: &str) -> Option<Draft> {
+        self.trees().draft(&self.key(namespace, name))
     }
 
     /// Keeps the tree of an object that was changed: it is likely to be changed again.
-    fn keep_tree(&self, key: &str, object: &Object, mut tree: Value) {
+    fn keep_tree(&self, key: &str, object: &Object, mut tree: Value, marks: Marks) {
         let version = object.resource_version.to_string();
         value::set_metadata(&mut tree, "resourceVersion", version);
-        let gone = match Tree::of(tree) {
+        let gone = match Tree::of(tree, marks) {
             Some(tree) => self.trees().put(key, object, tree),
-            None => self.trees().forget(key).into_iter().collect(),
+            None => (self.trees().forget(key).into_iter().collect(), None),
         };
         // Not before the next who wants one can have it.
         drop(gone);

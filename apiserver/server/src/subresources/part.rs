@@ -32,7 +32,8 @@ pub(super) async fn serve(
         Verb::Update => {
             let options = WriteOptions::read(&cx.query, "UpdateOptions")?;
             let manager = Manager::of(cx, &options);
-            let (mut new, _) = input::read_object(cx, body, kind, options.field_validation).await?;
+            let (mut new, _) =
+                input::read_object(cx, body, kind, options.field_validation, || None).await?;
             verbs::check_name(target, &new)?;
             kind.strategy().default(&mut new);
             let new = |old: &Value| part(kind, &new, old);
@@ -41,6 +42,7 @@ pub(super) async fn serve(
                 dry_run: options.dry_run,
                 by: Some(manager.writer(target, Endpoint::Other)?),
                 new: &new,
+                text: None,
             };
             store_change(api, cx, target, change).await?
         }
@@ -63,6 +65,7 @@ pub(super) async fn serve(
                 dry_run: options.dry_run,
                 by: Some(manager.writer(target, Endpoint::Other)?),
                 new: &new,
+                text: None,
             };
             store_change(api, cx, target, change).await?
         }

@@ -37,7 +37,7 @@ pub(super) async fn create(
     }
     let options = WriteOptions::read(&cx.query, "CreateOptions")?;
     let accepted = cx.accept(Offer::Resource)?;
-    let (object, _) = input::read_object(cx, body, kind, options.field_validation).await?;
+    let (object, _) = input::read_object(cx, body, kind, options.field_validation, || None).await?;
     let manager = Manager::of(cx, &options);
     let by = Some(manager.writer(target, Endpoint::Main)?);
     let made = admit_and_store(api, cx, target, object, options.dry_run, by).await?;

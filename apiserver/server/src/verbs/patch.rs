@@ -52,6 +52,7 @@ pub(super) async fn patch(
         dry_run: options.dry_run,
         by: Some(manager.writer(target, endpoint)?),
         new: &apply,
+        text: None,
     };
     let done = store_change(api, cx, target, change).await?;
     cx.warnings

@@ -5,6 +5,7 @@ use std::borrow::Cow;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use http::{Response, StatusCode};
+use meta::marks::{Marked, Same};
 use meta::{Object, Reason, Status, value};
 use registry::Kind;
 use registry::fieldmerge::{self, Writer};
@@ -39,7 +40,9 @@ pub(super) async fn update(
     let kind = target.kind();
     let options = WriteOptions::read(&cx.query, "UpdateOptions")?;
     let accepted = cx.accept(Offer::Resource)?;
-    let (mut new, read) = input::read_object(cx, body, kind, options.field_validation).await?;
+    let draft = || target.store().draft(target.ns(), &target.name);
+    let (mut new, read) =
+        input::read_object(cx, body, kind, options.field_validation, draft).await?;
     check_name(target, &new)?;
     kind.strategy().default(&mut new);
     let manager = Manager::of(cx, &options);
@@ -63,6 +66,7 @@ pub(super) async fn update(
         dry_run: options.dry_run,
         by,
         new: &replace,
+        text: read.marked(),
     };
     match store_change(api, cx, target, change).await {
         Ok(done) => done.respond(cx, accepted, kind),
@@ -118,6 +122,18 @@ pub(crate) struct Change<'a> {
     /// Makes the new view of the current one; may run many times. The result
     /// has been defaulted and admitted.
     pub(crate) new: &'a (dyn Fn(&Value) -> Result<Value, Status> + Send + Sync),
+    /// The new view's text, where it comes whole and it is known where what stands in it.
+    pub(crate) text: Option<Marked<'a>>,
+}
+
+impl Change<'_> {
+    /// Finds what is written in the new view as it was stored: it is the same then,
+    /// since what was stored had been found right by rules that do not change.
+    fn same_as(&self, kind: &Kind, stored: Option<Marked<'_>>) -> Same<'_> {
+        let steady = kind.is_stored_form() && !kind.is_custom();
+        let both = self.text.zip(stored).filter(|_| steady);
+        both.map_or_else(Same::default, |(text, stored)| text.same_as(stored))
+    }
 }
 
 /// What came of a change.
@@ -180,6 +196,8 @@ pub(crate) async fn store_change(
 struct Attempt<'a> {
     guard: &'a admission::Guard,
     who: &'a Facts<'a>,
+    /// What is known to be the same before and after.
+    same: Same<'a>,
 }
 
 /// Returns what a change makes of an object, owned, admitted and checked.
@@ -196,7 +214,7 @@ fn next(
     super::check_version(target, &new, version)?;
     value::set_metadata(&mut new, "resourceVersion", version);
     if let Some(writer) = &change.by {
-        new = fieldmerge::update(Some(old), new, writer);
+        new = fieldmerge::update_but(Some(old), new, writer, &attempt.same);
     }
     if change.endpoint == Endpoint::Main {
         registry::admission::admit_update(kind, &mut new)?;
@@ -250,11 +268,12 @@ async fn attempt(
             &Preconditions::default(),
             |object, stored| {
                 (ends, would_be) = (None, None);
-                let old = own_form(kind, &stored);
+                let old = own_form(kind, &stored.tree);
                 let version = object.resource_version.to_string();
                 let by = Attempt {
                     guard: &guard,
                     who: &who,
+                    same: change.same_as(kind, stored.marked(object)),
                 };
                 let (mut new, desired) = next(target, change, &by, &old, &version)?;
                 if needs_address {

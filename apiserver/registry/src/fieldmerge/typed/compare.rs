@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use meta::marks::Same;
 use serde_json::{Map, Value};
 
 use super::super::element::{self, Path, PathElement};
@@ -40,14 +41,16 @@ impl Comparison {
     }
 }
 
-/// Compares two values of one type.
+/// Compares two values of one type, of which some members are known to be the same.
 pub(in super::super) fn compare(
     schema: &Schema,
     old: &Value,
     new: &Value,
+    same: &Same<'_>,
 ) -> Result<Comparison, Problems> {
     let mut walk = Walk {
         schema,
+        same,
         path: Path::new(),
         found: Comparison::default(),
     };
@@ -57,6 +60,7 @@ pub(in super::super) fn compare(
 
 struct Walk<'s> {
     schema: &'s Schema,
+    same: &'s Same<'s>,
     path: Path,
     found: Comparison,
 }
@@ -178,6 +182,9 @@ impl Walk<'_> {
             names.sort_unstable();
         }
         for name in names {
+            if self.path.is_empty() && self.same.member(name) {
+                continue;
+            }
             let (old, new) = (
                 old.and_then(|fields| fields.get(name)),
                 new.and_then(|fields| fields.get(name)),

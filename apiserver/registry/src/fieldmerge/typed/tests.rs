@@ -86,7 +86,11 @@ fn what_fits_is_what_can_be_typed() {
     for schema in [schema(), Arc::new(Schema::deduced())] {
         for value in &values {
             let typed = Typed::new(&schema, value.clone(), Duplicates::Allowed);
-            assert_eq!(fits(&schema, value), typed.is_ok(), "{value}");
+            assert_eq!(
+                fits(&schema, value, &Same::default()),
+                typed.is_ok(),
+                "{value}"
+            );
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use meta::marks::Same;
 use serde_json::{Map, Value};
 
 use super::super::MAX_DEPTH;
@@ -22,9 +23,21 @@ pub(super) fn validate(
 }
 
 /// Tells whether [`validate`] finds nothing wrong with a value whose lists may name an
-/// item twice.
-pub(in super::super) fn fits(schema: &Schema, value: &Value) -> bool {
-    fits_type(schema, schema.root(), value, 0)
+/// item twice. Members that are the same as in one that fits are not looked at.
+pub(in super::super) fn fits(schema: &Schema, value: &Value, same: &Same<'_>) -> bool {
+    let (Shape::Map(map), Value::Object(fields)) = (
+        schema.atom(schema.root()).narrow(Some(value)).shape(),
+        value,
+    ) else {
+        return fits_type(schema, schema.root(), value, 0);
+    };
+    fields
+        .iter()
+        .filter(|(name, _)| !same.member(name))
+        .all(|(name, value)| {
+            let ty = map.field(name);
+            ty.is_some_and(|ty| fits_type(schema, ty, value, 1))
+        })
 }
 
 fn fits_type(schema: &Schema, ty: TypeId, value: &Value, depth: usize) -> bool {

@@ -163,10 +163,10 @@ pub async fn run_trees(store: &Arc<dyn Store>) {
         let mut seen = Vec::new();
         let changed = here
             .resource
-            .update(Some("a"), "x", &none, |object, tree| {
-                assert_eq!(*tree, object.to_value().expect("json"));
+            .update(Some("a"), "x", &none, |object, stored| {
+                assert_eq!(*stored.tree, object.to_value().expect("json"));
                 seen.push(object.resource_version);
-                let mut new = Value::clone(&tree);
+                let mut new = Value::clone(&stored.tree);
                 new["spec"]["n"] = json!(round);
                 Ok(Some(new))
             })
@@ -177,13 +177,23 @@ pub async fn run_trees(store: &Arc<dyn Store>) {
         let kept = here.resource.trees().get("a/x", &object).expect("kept");
         let stored: Value = serde_json::from_slice(object.body()).expect("json");
         assert_eq!(stored["spec"], json!({"v": version, "n": round}));
-        assert_eq!(*kept, object.to_value().expect("json"));
-        assert_eq!(here.resource.trees().get("a/x", &last), None);
+        assert_eq!(*kept.tree, object.to_value().expect("json"));
+        assert!(here.resource.trees().get("a/x", &last).is_none());
+        // The draft is the state before, or an earlier one.
+        if let Some(draft) = here.resource.draft(Some("a"), "x") {
+            let (mut tree, text) = draft.into_parts();
+            meta::value::metadata_mut(&mut tree).remove("resourceVersion");
+            let stored: Value = serde_json::from_slice(text.marked().text).expect("json");
+            assert_eq!(tree, stored);
+            assert!(stored["spec"]["n"] != json!(round));
+        } else {
+            assert!(round % 3 < 2, "no draft of what was changed here twice");
+        }
     }
     let last = here.delete("a", "x").await;
     let again = there.create("a", "x").await;
     for gone in [last, again] {
-        assert_eq!(here.resource.trees().get("a/x", &gone), None);
+        assert!(here.resource.trees().get("a/x", &gone).is_none());
     }
 }
 
