@@ -16,6 +16,7 @@ pub mod intstr;
 pub mod json;
 pub mod keys;
 pub mod labels;
+mod metadata;
 pub mod names;
 pub mod object;
 pub mod owner;

@@ -6,8 +6,8 @@
 //! object is decoded, so that serving an object is two copies and no parsing.
 
 use std::any::Any;
-use std::collections::BTreeMap;
 use std::fmt;
+use std::ops::Range;
 use std::str::FromStr;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::json;
-use crate::owner::OwnerReference;
+pub use crate::metadata::ObjectMeta;
 
 /// The revision of the store at which an object was last changed.
 ///
@@ -41,47 +41,6 @@ impl FromStr for ResourceVersion {
     }
 }
 
-/// The metadata the machinery decides on.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct ObjectMeta {
-    /// The name, unique within namespace and resource.
-    #[serde(deserialize_with = "null_is_default")]
-    pub name: String,
-    /// The namespace; empty at cluster scope.
-    #[serde(deserialize_with = "null_is_default")]
-    pub namespace: String,
-    /// The uid, unique over all time.
-    #[serde(deserialize_with = "null_is_default")]
-    pub uid: String,
-    /// How often the desired state changed.
-    #[serde(deserialize_with = "null_is_default")]
-    pub generation: i64,
-    /// The labels.
-    #[serde(deserialize_with = "null_is_default")]
-    pub labels: BTreeMap<String, String>,
-    /// When it was created, as written.
-    pub creation_timestamp: Option<String>,
-    /// Since when it is being deleted, as written.
-    pub deletion_timestamp: Option<String>,
-    /// The grace that deletion gives, in seconds.
-    pub deletion_grace_period_seconds: Option<i64>,
-    /// Who must act before it may go.
-    #[serde(deserialize_with = "null_is_default")]
-    pub finalizers: Vec<String>,
-    /// Whom it exists for.
-    #[serde(deserialize_with = "null_is_default")]
-    pub owner_references: Vec<OwnerReference>,
-}
-
-fn null_is_default<'de, D, T>(d: D) -> Result<T, D::Error>
-where
-    D: serde::Deserializer<'de>,
-    T: Default + Deserialize<'de>,
-{
-    Ok(Option::<T>::deserialize(d)?.unwrap_or_default())
-}
-
 /// Why stored bytes are no object.
 #[derive(Debug, thiserror::Error)]
 pub enum ObjectError {
@@ -101,41 +60,69 @@ pub struct Encoded {
     splice_at: usize,
     comma: bool,
     metadata_end: usize,
+    /// Where each member's value lies.
+    members: Vec<Range<usize>>,
+    has_float: bool,
 }
 
 impl Encoded {
     /// Encodes an object that has no resource version. `size` is about how many bytes
     /// that takes.
     pub fn of(object: &Value, size: usize) -> Result<Self, ObjectError> {
-        let Some(Value::Object(metadata)) = object.get("metadata") else {
+        let Value::Object(all) = object else {
             return Err(ObjectError::NoMetadata);
         };
-        let meta = ObjectMeta::deserialize(&object["metadata"])?;
+        let metadata = all.get("metadata").ok_or(ObjectError::NoMetadata)?;
+        let Value::Object(in_metadata) = metadata else {
+            return Err(ObjectError::NoMetadata);
+        };
+        let meta = ObjectMeta::of(metadata)?;
         let mut out = Vec::with_capacity(size);
         let (mut splice_at, mut metadata_end) = (0, 0);
-        for (name, member) in object.as_object().into_iter().flatten() {
+        let mut members = Vec::with_capacity(all.len());
+        let mut has_float = false;
+        for (name, member) in all {
             out.push(if out.is_empty() { b'{' } else { b',' });
             json::write_string(&mut out, name)?;
             out.push(b':');
             let at = out.len();
-            json::write(&mut out, member)?;
+            has_float |= json::write(&mut out, member)?;
+            members.push(at..out.len());
             if name == "metadata" {
                 (splice_at, metadata_end) = (at + 1, out.len());
             }
         }
         out.push(b'}');
+        // It stays as long as the object does, and all that it has room for.
+        if out.capacity() - out.len() > out.len() / 8 {
+            out.shrink_to_fit();
+        }
         Ok(Self {
             bytes: out.into(),
             meta,
             splice_at,
-            comma: !metadata.is_empty(),
+            comma: !in_metadata.is_empty(),
             metadata_end,
+            members,
+            has_float,
         })
     }
 
     /// Returns the bytes.
     pub fn bytes(&self) -> &Bytes {
         &self.bytes
+    }
+
+    /// Returns where in the bytes the value of each member of the object lies, in the
+    /// order of the tree.
+    pub fn members(&self) -> &[Range<usize>] {
+        &self.members
+    }
+
+    /// Tells whether there is a number in the object that is no integer: such a one may
+    /// be another once it was read again.
+    pub fn has_float(&self) -> bool {
+        self.has_float
     }
 
     /// Returns the object that was stored at a revision. Nothing is decoded for it.
@@ -304,7 +291,7 @@ impl Object {
     }
 
     /// Appends a part of the body that has the beginning of the metadata in it.
-    fn splice(&self, version: ResourceVersion, part: std::ops::Range<usize>, out: &mut BytesMut) {
+    fn splice(&self, version: ResourceVersion, part: Range<usize>, out: &mut BytesMut) {
         out.reserve(part.len() + 48);
         out.put_slice(&self.body[part.start..self.splice_at]);
         out.put_slice(b"\"resourceVersion\":\"");
@@ -440,6 +427,30 @@ mod tests {
         ] {
             let value: Value = serde_json::from_str(bad).unwrap();
             assert!(Encoded::of(&value, 0).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn what_was_encoded_tells_what_is_in_it() {
+        for (body, has_float) in [
+            (r#"{"metadata":{}}"#, false),
+            (r#"{"a":[1,{"b":0.5}],"metadata":{},"z":"1.5"}"#, true),
+            (r#"{"a":1e3,"metadata":{}}"#, true),
+            (r#"{"metadata":{"x":-0.0}}"#, true),
+            (
+                r#"{"\"a\n":null,"metadata":{"name":"é"},"spec":{"a":[{},-1]},"z":18446744073709551615}"#,
+                false,
+            ),
+        ] {
+            let value: Value = serde_json::from_str(body).unwrap();
+            let encoded = Encoded::of(&value, 0).unwrap();
+            assert_eq!(encoded.has_float(), has_float, "{body}");
+            let parts = encoded.members().iter();
+            let parts: Vec<Value> = parts
+                .map(|part| serde_json::from_slice(&encoded.bytes()[part.clone()]).unwrap())
+                .collect();
+            let members = value.as_object().unwrap().values().cloned();
+            assert_eq!(parts, members.collect::<Vec<_>>(), "{body}");
         }
     }
 
