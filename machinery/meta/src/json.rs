@@ -20,13 +20,18 @@ pub fn from_slice(bytes: &[u8]) -> Result<Value, serde_json::Error> {
     }
 }
 
-/// Writes a tree as `serde_json` does.
-pub fn write(out: &mut Vec<u8>, value: &Value) -> Result<(), serde_json::Error> {
+/// Writes a tree as `serde_json` does. Tells whether there is a number in it that is no
+/// integer.
+pub fn write(out: &mut Vec<u8>, value: &Value) -> Result<bool, serde_json::Error> {
+    let mut has_float = false;
     match value {
         Value::Null => out.extend_from_slice(b"null"),
         Value::Bool(true) => out.extend_from_slice(b"true"),
         Value::Bool(false) => out.extend_from_slice(b"false"),
-        Value::Number(number) => serde_json::to_writer(out, number)?,
+        Value::Number(number) => {
+            serde_json::to_writer(out, number)?;
+            has_float = number.is_f64();
+        }
         Value::String(text) => write_string(out, text)?,
         Value::Array(items) => {
             out.push(b'[');
@@ -34,7 +39,7 @@ pub fn write(out: &mut Vec<u8>, value: &Value) -> Result<(), serde_json::Error> 
                 if nth > 0 {
                     out.push(b',');
                 }
-                write(out, item)?;
+                has_float |= write(out, item)?;
             }
             out.push(b']');
         }
@@ -46,12 +51,12 @@ pub fn write(out: &mut Vec<u8>, value: &Value) -> Result<(), serde_json::Error> 
                 }
                 write_string(out, key)?;
                 out.push(b':');
-                write(out, member)?;
+                has_float |= write(out, member)?;
             }
             out.push(b'}');
         }
     }
-    Ok(())
+    Ok(has_float)
 }
 
 /// Writes a string as `serde_json` does.

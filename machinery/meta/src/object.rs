@@ -6,7 +6,6 @@
 //! object is decoded, so that serving an object is two copies and no parsing.
 
 use std::any::Any;
-use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::Range;
 use std::str::FromStr;
@@ -19,7 +18,7 @@ use serde_json::{Map, Value};
 
 use crate::json;
 use crate::marks::{Marks, Of};
-use crate::owner::OwnerReference;
+pub use crate::metadata::ObjectMeta;
 
 /// The revision of the store at which an object was last changed.
 ///
@@ -43,47 +42,6 @@ impl FromStr for ResourceVersion {
     }
 }
 
-/// The metadata the machinery decides on.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct ObjectMeta {
-    /// The name, unique within namespace and resource.
-    #[serde(deserialize_with = "null_is_default")]
-    pub name: String,
-    /// The namespace; empty at cluster scope.
-    #[serde(deserialize_with = "null_is_default")]
-    pub namespace: String,
-    /// The uid, unique over all time.
-    #[serde(deserialize_with = "null_is_default")]
-    pub uid: String,
-    /// How often the desired state changed.
-    #[serde(deserialize_with = "null_is_default")]
-    pub generation: i64,
-    /// The labels.
-    #[serde(deserialize_with = "null_is_default")]
-    pub labels: BTreeMap<String, String>,
-    /// When it was created, as written.
-    pub creation_timestamp: Option<String>,
-    /// Since when it is being deleted, as written.
-    pub deletion_timestamp: Option<String>,
-    /// The grace that deletion gives, in seconds.
-    pub deletion_grace_period_seconds: Option<i64>,
-    /// Who must act before it may go.
-    #[serde(deserialize_with = "null_is_default")]
-    pub finalizers: Vec<String>,
-    /// Whom it exists for.
-    #[serde(deserialize_with = "null_is_default")]
-    pub owner_references: Vec<OwnerReference>,
-}
-
-fn null_is_default<'de, D, T>(d: D) -> Result<T, D::Error>
-where
-    D: serde::Deserializer<'de>,
-    T: Default + Deserialize<'de>,
-{
-    Ok(Option::<T>::deserialize(d)?.unwrap_or_default())
-}
-
 /// Why stored bytes are no object.
 #[derive(Debug, thiserror::Error)]
 pub enum ObjectError {
@@ -104,39 +62,50 @@ pub struct Encoded {
     comma: bool,
     metadata_end: usize,
     marks: Marks,
+    has_float: bool,
 }
 
 impl Encoded {
     /// Encodes an object that has no resource version. `size` is about how many bytes
     /// that takes.
     pub fn of(object: &Value, size: usize) -> Result<Self, ObjectError> {
-        let Some(Value::Object(metadata)) = object.get("metadata") else {
+        let Value::Object(all) = object else {
             return Err(ObjectError::NoMetadata);
         };
-        let meta = ObjectMeta::deserialize(&object["metadata"])?;
+        let metadata = all.get("metadata").ok_or(ObjectError::NoMetadata)?;
+        let Value::Object(in_metadata) = metadata else {
+            return Err(ObjectError::NoMetadata);
+        };
+        let meta = ObjectMeta::of(metadata)?;
         let mut out = Vec::with_capacity(size);
         let mut marks = Marks::default();
         let (mut splice_at, mut metadata_end) = (0, 0);
-        for (name, member) in object.as_object().into_iter().flatten() {
+        let mut has_float = false;
+        for (name, member) in all {
             out.push(if out.is_empty() { b'{' } else { b',' });
             let named = write_name(&mut out, name)?;
             let at = out.len();
             if name == "metadata" {
-                write_metadata(&mut out, metadata, &mut marks)?;
+                has_float |= write_metadata(&mut out, in_metadata, &mut marks)?;
                 (splice_at, metadata_end) = (at + 1, out.len());
             } else {
-                json::write(&mut out, member)?;
+                has_float |= json::write(&mut out, member)?;
             }
             marks.note(Of::Object, named, at..out.len());
         }
         out.push(b'}');
+        // It stays as long as the object does, and all that it has room for.
+        if out.capacity() - out.len() > out.len() / 8 {
+            out.shrink_to_fit();
+        }
         Ok(Self {
             bytes: out.into(),
             meta,
             splice_at,
-            comma: !metadata.is_empty(),
+            comma: !in_metadata.is_empty(),
             metadata_end,
             marks,
+            has_float,
         })
     }
 
@@ -145,9 +114,11 @@ impl Encoded {
         &self.bytes
     }
 
-    /// Takes what tells where what stands in the bytes.
-    pub fn take_marks(&mut self) -> Marks {
-        std::mem::take(&mut self.marks)
+    /// Takes what tells where what stands in the bytes; nothing if there is a number in
+    /// the object that is no integer: such a one may be another once it was read again.
+    pub fn take_marks(&mut self) -> Option<Marks> {
+        let marks = std::mem::take(&mut self.marks);
+        (!self.has_float).then_some(marks)
     }
 
     /// Returns the object that was stored at a revision. Nothing is decoded for it.
@@ -178,11 +149,13 @@ fn write_name(out: &mut Vec<u8>, name: &str) -> Result<Range<usize>, serde_json:
     Ok(at..out.len() - 2)
 }
 
+/// Writes metadata, as [`json::write`] does.
 fn write_metadata(
     out: &mut Vec<u8>,
     metadata: &Map<String, Value>,
     marks: &mut Marks,
-) -> Result<(), serde_json::Error> {
+) -> Result<bool, serde_json::Error> {
+    let mut has_float = false;
     out.push(b'{');
     for (nth, (name, member)) in metadata.iter().enumerate() {
         if nth > 0 {
@@ -190,11 +163,11 @@ fn write_metadata(
         }
         let named = write_name(out, name)?;
         let at = out.len();
-        json::write(out, member)?;
+        has_float |= json::write(out, member)?;
         marks.note(Of::Metadata, named, at..out.len());
     }
     out.push(b'}');
-    Ok(())
+    Ok(has_float)
 }
 
 /// A stored object: facts decoded, the rest bytes. Cheap to share, never
@@ -343,7 +316,7 @@ impl Object {
     }
 
     /// Appends a part of the body that has the beginning of the metadata in it.
-    fn splice(&self, version: ResourceVersion, part: std::ops::Range<usize>, out: &mut BytesMut) {
+    fn splice(&self, version: ResourceVersion, part: Range<usize>, out: &mut BytesMut) {
         out.reserve(part.len() + 48);
         out.put_slice(&self.body[part.start..self.splice_at]);
         out.put_slice(b"\"resourceVersion\":\"");
@@ -479,6 +452,42 @@ mod tests {
         ] {
             let value: Value = serde_json::from_str(bad).unwrap();
             assert!(Encoded::of(&value, 0).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn what_was_encoded_tells_what_is_in_it() {
+        for (body, has_float) in [
+            (r#"{"metadata":{"name":"a","labels":{"a":"b"}}}"#, false),
+            (r#"{"a":[1,{"b":0.5}],"metadata":{},"z":"1.5"}"#, true),
+            (r#"{"a":1e3,"metadata":{}}"#, true),
+            (r#"{"metadata":{"x":-0.0}}"#, true),
+            (
+                r#"{"\"a\n":null,"metadata":{"name":"é"},"spec":{"a":[{},-1]},"z":18446744073709551615}"#,
+                false,
+            ),
+        ] {
+            let value: Value = serde_json::from_str(body).unwrap();
+            let mut encoded = Encoded::of(&value, 0).unwrap();
+            let marks = encoded.take_marks();
+            assert_eq!(marks.is_none(), has_float, "{body}");
+            let Some(marks) = marks else { continue };
+            let marked = crate::marks::Marked {
+                text: encoded.bytes(),
+                marks: &marks,
+            };
+            let of = |whose, members: &Value| {
+                for (name, member) in members.as_object().unwrap() {
+                    let name = serde_json::to_string(name).unwrap();
+                    let name = &name[1..name.len() - 1];
+                    let text = marked.value(whose, name.as_bytes());
+                    let value = text.map(|text| serde_json::from_slice::<Value>(text).unwrap());
+                    let is_whole = name != "metadata" || whose == Of::Metadata;
+                    assert_eq!(value.as_ref(), Some(member).filter(|_| is_whole), "{body}");
+                }
+            };
+            of(Of::Object, &value);
+            of(Of::Metadata, &value["metadata"]);
         }
     }
 
