@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use jiff::Timestamp;
+use meta::marks::Same;
 use meta::{
     FieldError, GroupResource, GroupVersion, GroupVersionKind, GroupVersionResource, Status,
 };
@@ -22,6 +23,9 @@ use crate::{schema, validate};
 pub use column::Column;
 pub use held::KindRef;
 pub use keep::{copy_field, keep_other_half, put};
+
+/// The member that says what is desired of an object.
+pub const SPEC: &str = "spec";
 
 /// The verbs of an ordinary resource.
 pub const ALL_VERBS: &[&str] = &[
@@ -351,6 +355,18 @@ impl Kind {
             .map_err(|e| Status::bad_request(e.message(&self.gvk())))
     }
 
+    /// Tells whether an update need not look at the specification: it is one that was
+    /// stored already, by this server.
+    pub fn is_settled(&self, same: &Same<'_>) -> bool {
+        self.is_steady() && self.strategy().settles() && same.member(SPEC)
+    }
+
+    /// Tells whether what is right for the kind stays so while the server runs, and is
+    /// stored as it is served.
+    pub fn is_steady(&self) -> bool {
+        self.is_stored_form() && !self.is_custom()
+    }
+
     /// Returns the headings of the printed columns, as tables show them.
     pub fn column_definitions(&self) -> Vec<Value> {
         self.strategy().column_definitions().unwrap_or_else(|| {
@@ -435,7 +451,8 @@ pub trait Strategy: Send + Sync {
     /// needs none of [`Strategy::changes_desired`], [`Strategy::validate_change`],
     /// [`Strategy::validate_update`] and [`Strategy::warnings`]: none of them looks at
     /// metadata or status, or finds anything where nothing differs, and what is stored
-    /// was checked when it was stored.
+    /// was checked when it was stored. Nor does an update default or prepare anything but
+    /// the specification of such a kind, and of that nothing that was stored.
     fn settles(&self) -> bool {
         false
     }

@@ -14,7 +14,7 @@ use meta::value::{self, at, set_metadata, str_at};
 use meta::{FieldError, GroupResource, GroupVersionKind, Status};
 use serde_json::Value;
 
-use crate::kind::{Endpoint, Kind, Propagation, copy_field, put};
+use crate::kind::{Endpoint, Kind, Propagation, SPEC, copy_field, put};
 use crate::validate;
 
 /// The finalizer that keeps an object until its dependents are gone.
@@ -97,6 +97,18 @@ pub fn before_update(
     new: &mut Value,
     old: &Value,
 ) -> Result<Desired, Status> {
+    before_update_but(kind, endpoint, new, old, false)
+}
+
+/// Does as [`before_update`]; `settled` says that the specification need not be looked
+/// at ([`Kind::is_settled`]).
+pub fn before_update_but(
+    kind: &Kind,
+    endpoint: Endpoint,
+    new: &mut Value,
+    old: &Value,
+    settled: bool,
+) -> Result<Desired, Status> {
     check_namespace(
         kind,
         new,
@@ -123,7 +135,7 @@ pub fn before_update(
     let strategy = kind.strategy();
     let mut errors = validate::metadata(kind, new);
     validate::metadata_update(new, old, &mut errors);
-    if strategy.settles() && same_desired(new, old) {
+    if strategy.settles() && same_desired(new, old, settled) {
         return refuse_if_any(kind, new, errors).map(|()| Desired::Settled);
     }
     if kind.generation && endpoint != Endpoint::Status && strategy.changes_desired(new, old) {
@@ -135,11 +147,15 @@ pub fn before_update(
 }
 
 /// Tells whether two states of an object are the same but for metadata and status.
-fn same_desired(new: &Value, old: &Value) -> bool {
+fn same_desired(new: &Value, old: &Value, settled: bool) -> bool {
     let (Value::Object(new), Value::Object(old)) = (new, old) else {
         return false;
     };
-    let desired = |(name, _): &(&String, &Value)| !matches!(name.as_str(), "metadata" | "status");
+    let desired = |(name, _): &(&String, &Value)| match name.as_str() {
+        "metadata" | "status" => false,
+        SPEC => !settled,
+        _ => true,
+    };
     let of_old = old.iter().filter(desired);
     new.iter().filter(desired).eq(of_old)
 }

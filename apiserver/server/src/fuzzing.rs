@@ -64,7 +64,7 @@ pub fn take_over(
 ) -> Option<Result<(Value, Vec<String>), Status>> {
     let draft = Draft::of(stored)?;
     let taken = input::take_over(bytes, kind, FieldValidation::Warn, draft);
-    Some(taken.map(|(taken, _)| (taken.object, taken.complaints.warnings().collect())))
+    Some(taken.map(|taken| (taken.object, taken.complaints.warnings().collect())))
 }
 
 /// Writes a value as an answer does.

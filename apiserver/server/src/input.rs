@@ -27,6 +27,7 @@ pub(crate) struct ObjectBody {
     media: BodyMedia,
     /// Where what stands in it, if that is known.
     marks: Option<Marks>,
+    settled: bool,
 }
 
 impl ObjectBody {
@@ -37,6 +38,12 @@ impl ObjectBody {
             text: &self.bytes,
             marks,
         })
+    }
+
+    /// Tells whether the specification need not be looked at, not for defaults either:
+    /// it is one that was stored already.
+    pub(crate) fn is_settled(&self) -> bool {
+        self.settled
     }
 
     /// Reads the object once more; everything was said of it the first time.
@@ -60,9 +67,14 @@ pub(crate) async fn read_object(
         media => media,
     };
     let bytes = read_bytes(body).await?;
-    let (Taken { object, complaints }, marks) = match draft().filter(|_| media == BodyMedia::Json) {
+    let Taken {
+        object,
+        complaints,
+        marks,
+        settled,
+    } = match draft().filter(|_| media == BodyMedia::Json) {
         Some(draft) => take_over(&bytes, kind, validation, draft)?,
-        None => (take(&bytes, media, kind, validation)?, None),
+        None => take(&bytes, media, kind, validation)?,
     };
     if validation == FieldValidation::Warn {
         cx.warnings.extend(complaints.warnings());
@@ -77,6 +89,7 @@ pub(crate) async fn read_object(
         bytes,
         media,
         marks,
+        settled,
     };
     Ok((object, read))
 }
@@ -176,6 +189,10 @@ pub(crate) struct Taken {
     pub(crate) object: Value,
     /// What `fieldValidation` has to say; nothing where it says nothing.
     pub(crate) complaints: Complaints,
+    /// Where what stands in the body, if that is known.
+    marks: Option<Marks>,
+    /// Whether the specification is one that was stored already.
+    settled: bool,
 }
 
 /// Takes an object of a kind from the bytes of a body.
@@ -196,20 +213,22 @@ pub(crate) fn take_over(
     kind: &Kind,
     validation: FieldValidation,
     draft: Draft,
-) -> Result<(Taken, Option<Marks>), Status> {
+) -> Result<Taken, Status> {
     let (tree, stored) = draft.into_parts();
     let marked = stored.marked();
     let decoded = json::decode_over(bytes, BODY_BYTES_MAX, Some(Known { tree, marked }));
     let (decoded, marks) = decoded.map_err(|e| undecoded(kind.kind, &e, bytes))?;
     let decoded = an_object(decoded, bytes, kind.kind)?;
-    // What is written as it was stored is as it was found right then, by the rules of a
-    // table that does not change.
-    let steady = kind.is_stored_form() && !kind.is_custom();
-    let text = marks.as_ref().filter(|_| steady);
+    // What is written as it was stored was found right then, by rules that do not change.
+    let text = marks.as_ref().filter(|_| kind.is_steady());
     let same = text.map(|marks| Marked { text: bytes, marks }.same_as(marked));
     let same = same.unwrap_or_default();
     let taken = check(decoded, (bytes, BodyMedia::Json), kind, validation, &same)?;
-    Ok((taken, marks))
+    Ok(Taken {
+        settled: kind.is_settled(&same),
+        marks,
+        ..taken
+    })
 }
 
 /// Checks the type of an object that was decoded. Some of it is the same as in one that
@@ -229,7 +248,12 @@ fn check(
         _ if unknown.is_empty() && decoded.duplicates.is_empty() => Complaints::default(),
         _ => Complaints::of(kind, media, bytes, &unknown, &decoded.duplicates),
     };
-    Ok(Taken { object, complaints })
+    Ok(Taken {
+        object,
+        complaints,
+        marks: None,
+        settled: false,
+    })
 }
 
 /// Refuses a body in protobuf: only built-in kinds have field numbers.

@@ -46,3 +46,4 @@ pub use store::{Store, StoreError};
 pub use trees::{Draft, Stored};
 pub use watch::{WatchItem, WatchStream};
 pub use watchcache::{Event, EventType, Selector, Slot};
+pub use write::Next;

@@ -61,6 +61,11 @@ impl Marks {
 }
 
 impl<'t> Marked<'t> {
+    /// Returns the text of a member of the object other than its metadata.
+    pub fn member(self, name: &str) -> Option<&'t [u8]> {
+        self.value(Of::Object, name.as_bytes())
+    }
+
     /// Returns the text of a member's value; of metadata that of its members alone, since
     /// a tree may have more of them than its text.
     pub(crate) fn value(self, whose: Of, name: &[u8]) -> Option<&'t [u8]> {

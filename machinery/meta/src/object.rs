@@ -69,6 +69,16 @@ impl Encoded {
     /// Encodes an object that has no resource version. `size` is about how many bytes
     /// that takes.
     pub fn of(object: &Value, size: usize) -> Result<Self, ObjectError> {
+        Self::over(object, size, None)
+    }
+
+    /// Encodes an object as [`Encoded::of`] does. Of one member there may be the text
+    /// already, in which no number is other than an integer.
+    pub fn over(
+        object: &Value,
+        size: usize,
+        kept: Option<(&str, &[u8])>,
+    ) -> Result<Self, ObjectError> {
         let Value::Object(all) = object else {
             return Err(ObjectError::NoMetadata);
         };
@@ -88,6 +98,12 @@ impl Encoded {
             if name == "metadata" {
                 has_float |= write_metadata(&mut out, in_metadata, &mut marks)?;
                 (splice_at, metadata_end) = (at + 1, out.len());
+            } else if let Some((_, text)) = kept.filter(|(kept, _)| kept == name) {
+                debug_assert_eq!(
+                    serde_json::from_slice::<Value>(text).ok().as_ref(),
+                    Some(member)
+                );
+                out.extend_from_slice(text);
             } else {
                 has_float |= json::write(&mut out, member)?;
             }

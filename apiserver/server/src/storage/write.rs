@@ -4,7 +4,7 @@
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::Arc;
 
-use meta::marks::Marks;
+use meta::marks::{Marked, Marks};
 use meta::{Encoded, Object, ResourceVersion, Status, value};
 use serde_json::Value;
 
@@ -47,7 +47,7 @@ impl ResourceStore {
         ttl: Option<u64>,
     ) -> Result<Arc<Object>, Status> {
         let key = self.key(namespace, name);
-        let (body, encoded) = encode(body, 0)?;
+        let (body, encoded) = encode(body)?;
         let ttl = ttl.or(self.config.ttl);
         let created = self.put(&key, &body, encoded, 0, ttl).await?;
         created.map_err(|_there| Status::already_exists(&self.config.resource, name))
@@ -71,7 +71,8 @@ impl ResourceStore {
         F: FnMut(&Arc<Object>, Value) -> Result<Option<Value>, Status>,
     {
         let change = |object: &Arc<Object>, stored: Stored| {
-            change(object, Arc::unwrap_or_clone(stored.tree))
+            let next = change(object, Arc::unwrap_or_clone(stored.tree))?;
+            Ok(next.map(Next::from))
         };
         self.update(namespace, name, preconditions, change).await
     }
@@ -86,7 +87,7 @@ impl ResourceStore {
         mut change: F,
     ) -> Result<UpdateOutcome, Status>
     where
-        F: FnMut(&Arc<Object>, Stored) -> Result<Option<Value>, Status>,
+        F: FnMut(&Arc<Object>, Stored) -> Result<Option<Next>, Status>,
     {
         let key = self.key(namespace, name);
         // Held after the first conflict: see `turn`.
@@ -97,8 +98,12 @@ impl ResourceStore {
             let changed = self
                 .check(&key, preconditions, object)
                 .and_then(|()| self.tree(&key, object))
-                .and_then(|v| change(object, v))
-                .and_then(|v| v.map(|v| encode(v, object.body().len())).transpose());
+                .and_then(|stored| {
+                    let marks = stored.marks.clone();
+                    let next = change(object, stored)?;
+                    let encoded = next.map(|next| next.encode(object, marks.as_deref()));
+                    encoded.transpose()
+                });
             let changed = match changed {
                 // What is stored otherwise than it is served is written anew.
                 Ok(Some((_, new))) if new.bytes() == object.body() && !object.renewed => Ok(None),
@@ -345,12 +350,46 @@ impl ResourceStore {
     }
 }
 
-/// Encodes what is stored: the object without what the store itself knows. `before`
-/// is how long it was.
-fn encode(mut body: Value, before: usize) -> Result<(Value, Encoded), Status> {
-    let metadata = value::metadata_mut(&mut body);
+/// What becomes of an object.
+#[derive(Debug)]
+pub struct Next {
+    /// All of it.
+    pub tree: Value,
+    /// A member that is as it was.
+    pub kept: Option<&'static str>,
+}
+
+impl From<Value> for Next {
+    fn from(tree: Value) -> Self {
+        Self { tree, kept: None }
+    }
+}
+
+impl Next {
+    /// Encodes what is stored over an object of which it may be known where what stands
+    /// in it.
+    fn encode(self, over: &Object, marks: Option<&Marks>) -> Result<(Value, Encoded), Status> {
+        let text = over.body();
+        let marked = marks.map(|marks| Marked { text, marks });
+        let kept = marked.zip(self.kept);
+        let kept = kept.and_then(|(marked, name)| Some((name, marked.member(name)?)));
+        let body = stored_form(self.tree);
+        let encoded = Encoded::over(&body, text.len() + GROWTH, kept);
+        Ok((body, encoded.map_err(Status::internal)?))
+    }
+}
+
+/// Encodes what is stored of an object that is new.
+fn encode(object: Value) -> Result<(Value, Encoded), Status> {
+    let body = stored_form(object);
+    let encoded = Encoded::of(&body, 0).map_err(Status::internal)?;
+    Ok((body, encoded))
+}
+
+/// Returns an object without what the store itself knows.
+fn stored_form(mut object: Value) -> Value {
+    let metadata = value::metadata_mut(&mut object);
     metadata.remove("resourceVersion");
     metadata.remove("selfLink");
-    let encoded = Encoded::of(&body, before + GROWTH).map_err(Status::internal)?;
-    Ok((body, encoded))
+    object
 }

@@ -69,6 +69,7 @@ async fn bind(
         by: None,
         new: &new,
         text: None,
+        settled: false,
     };
     store_change(api, cx, target, change).await?;
     super::success(cx)

@@ -170,6 +170,7 @@ async fn take(
         by: None,
         new: &new,
         text: None,
+        settled: false,
     };
     store_change(api, cx, &budgets, change).await.map(drop)
 }
@@ -196,6 +197,7 @@ async fn delete(
             by: None,
             new: &new,
             text: None,
+            settled: false,
         };
         let done = store_change(api, cx, target, change).await?;
         if let (true, Done::Stored(pod)) = (options.resource_version.is_some(), done) {

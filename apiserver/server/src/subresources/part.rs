@@ -43,6 +43,7 @@ pub(super) async fn serve(
                 by: Some(manager.writer(target, Endpoint::Other)?),
                 new: &new,
                 text: None,
+                settled: false,
             };
             store_change(api, cx, target, change).await?
         }
@@ -66,6 +67,7 @@ pub(super) async fn serve(
                 by: Some(manager.writer(target, Endpoint::Other)?),
                 new: &new,
                 text: None,
+                settled: false,
             };
             store_change(api, cx, target, change).await?
         }

@@ -78,6 +78,7 @@ pub(super) async fn serve(
         by: None,
         new: &|old: &Value| scaling.scaled(old, &write),
         text: None,
+        settled: false,
     };
     let done = store_change(api, cx, target, change).await?;
     answer(cx, &done.view(kind)?)

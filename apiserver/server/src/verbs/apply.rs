@@ -52,6 +52,7 @@ pub(super) async fn apply(
             by: None,
             new: &change,
             text: None,
+            settled: false,
         };
         let status = match store_change(api, cx, target, change).await {
             Err(status) if missing(&status) && endpoint == Endpoint::Main => status,

@@ -53,6 +53,7 @@ pub(super) async fn patch(
         by: Some(manager.writer(target, endpoint)?),
         new: &apply,
         text: None,
+        settled: false,
     };
     let done = store_change(api, cx, target, change).await?;
     cx.warnings

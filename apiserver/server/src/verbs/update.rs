@@ -9,7 +9,7 @@ use meta::marks::{Marked, Same};
 use meta::{Object, Reason, Status, value};
 use registry::Kind;
 use registry::fieldmerge::{self, Writer};
-use registry::kind::{Endpoint, Facts};
+use registry::kind::{Endpoint, Facts, SPEC};
 use registry::rest::{self, Desired};
 use serde_json::Value;
 
@@ -24,7 +24,7 @@ use crate::pipeline::Context;
 use crate::query::WriteOptions;
 use crate::respond;
 use crate::services;
-use crate::storage::Preconditions;
+use crate::storage::{Next, Preconditions};
 
 /// How often a service's update is tried anew because another one took the
 /// address it was about to get; then the conflict is the client's.
@@ -44,7 +44,12 @@ pub(super) async fn update(
     let (mut new, read) =
         input::read_object(cx, body, kind, options.field_validation, draft).await?;
     check_name(target, &new)?;
-    kind.strategy().default(&mut new);
+    let default = |new: &mut Value| {
+        if !read.is_settled() {
+            kind.strategy().default(new);
+        }
+    };
+    default(&mut new);
     let manager = Manager::of(cx, &options);
     let by = Some(manager.writer(target, endpoint)?);
     // Nearly always it is wanted once, and so it is not copied but read anew when not.
@@ -54,7 +59,7 @@ pub(super) async fn update(
         take().map_or_else(
             || {
                 let mut new = read.again(kind)?;
-                kind.strategy().default(&mut new);
+                default(&mut new);
                 Ok(new)
             },
             Ok,
@@ -67,6 +72,7 @@ pub(super) async fn update(
         by,
         new: &replace,
         text: read.marked(),
+        settled: read.is_settled(),
     };
     match store_change(api, cx, target, change).await {
         Ok(done) => done.respond(cx, accepted, kind),
@@ -124,14 +130,16 @@ pub(crate) struct Change<'a> {
     pub(crate) new: &'a (dyn Fn(&Value) -> Result<Value, Status> + Send + Sync),
     /// The new view's text, where it comes whole and it is known where what stands in it.
     pub(crate) text: Option<Marked<'a>>,
+    /// Whether its specification is one that was stored already, and nothing was done
+    /// to it.
+    pub(crate) settled: bool,
 }
 
 impl Change<'_> {
     /// Finds what is written in the new view as it was stored: it is the same then,
     /// since what was stored had been found right by rules that do not change.
     fn same_as(&self, kind: &Kind, stored: Option<Marked<'_>>) -> Same<'_> {
-        let steady = kind.is_stored_form() && !kind.is_custom();
-        let both = self.text.zip(stored).filter(|_| steady);
+        let both = self.text.zip(stored).filter(|_| kind.is_steady());
         both.map_or_else(Same::default, |(text, stored)| text.same_as(stored))
     }
 }
@@ -198,6 +206,8 @@ struct Attempt<'a> {
     who: &'a Facts<'a>,
     /// What is known to be the same before and after.
     same: Same<'a>,
+    /// Whether the specification need not be looked at.
+    settled: bool,
 }
 
 /// Returns what a change makes of an object, owned, admitted and checked.
@@ -216,12 +226,13 @@ fn next(
     if let Some(writer) = &change.by {
         new = fieldmerge::update_but(Some(old), new, writer, &attempt.same);
     }
-    if change.endpoint == Endpoint::Main {
+    if change.endpoint == Endpoint::Main && !attempt.settled {
         registry::admission::admit_update(kind, &mut new)?;
     }
     let strategy = kind.strategy();
     strategy.stamp(change.endpoint, &mut new, Some(old), attempt.who);
-    let desired = rest::before_update(kind, change.endpoint, &mut new, old)?;
+    let settled = attempt.settled;
+    let desired = rest::before_update_but(kind, change.endpoint, &mut new, old, settled)?;
     Ok((new, desired))
 }
 
@@ -270,10 +281,13 @@ async fn attempt(
                 (ends, would_be) = (None, None);
                 let old = own_form(kind, &stored.tree);
                 let version = object.resource_version.to_string();
+                let same = change.same_as(kind, stored.marked(object));
+                let settled = change.settled && kind.is_settled(&same);
                 let by = Attempt {
                     guard: &guard,
                     who: &who,
-                    same: change.same_as(kind, stored.marked(object)),
+                    same,
+                    settled,
                 };
                 let (mut new, desired) = next(target, change, &by, &old, &version)?;
                 if needs_address {
@@ -296,7 +310,10 @@ async fn attempt(
                     return Ok(None);
                 }
                 kind.to_storage(&mut new);
-                Ok(Some(new))
+                Ok(Some(Next {
+                    tree: new,
+                    kept: settled.then_some(SPEC),
+                }))
             },
         )
         .await;

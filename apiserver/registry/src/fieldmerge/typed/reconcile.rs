@@ -31,6 +31,13 @@ fn is_reconciled_below(schema: &Schema, ty: TypeId, fields: &Map<String, Value>)
     let shape = schema.atom(ty).narrow(None).shape();
     let mut below = fields.iter().filter(|(key, _)| *key != ".");
     below.all(|(key, inner)| {
+        let Some(inner) = inner.as_object() else {
+            return false;
+        };
+        // Most are leaves, of which nothing is to be known.
+        if inner.keys().all(|key| key == ".") {
+            return true;
+        }
         let ty = match (shape, key.strip_prefix("f:")) {
             (Shape::Map(map), _) if is_deduced(map) => None,
             (Shape::Map(map), Some(name)) => map.field(name),
@@ -38,11 +45,7 @@ fn is_reconciled_below(schema: &Schema, ty: TypeId, fields: &Map<String, Value>)
             (Shape::List(list), _) => Some(list.element),
             _ => None,
         };
-        let (Some(ty), Some(inner)) = (ty, inner.as_object()) else {
-            return inner.is_object();
-        };
-        let is_leaf = inner.keys().all(|key| key == ".");
-        is_leaf || !is_atomic(schema.atom(ty)) && is_reconciled_below(schema, ty, inner)
+        ty.is_none_or(|ty| !is_atomic(schema.atom(ty)) && is_reconciled_below(schema, ty, inner))
     })
 }
 

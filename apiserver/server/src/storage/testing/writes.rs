@@ -5,6 +5,7 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 
 use super::{Fixture, resource, start, thing, unique};
+use crate::storage::Next;
 use crate::storage::request::{Preconditions, ReadVersion};
 use crate::storage::store::Store;
 
@@ -168,7 +169,7 @@ pub async fn run_trees(store: &Arc<dyn Store>) {
                 seen.push(object.resource_version);
                 let mut new = Value::clone(&stored.tree);
                 new["spec"]["n"] = json!(round);
-                Ok(Some(new))
+                Ok(Some(new.into()))
             })
             .await
             .expect("update");
@@ -179,13 +180,28 @@ pub async fn run_trees(store: &Arc<dyn Store>) {
         assert_eq!(stored["spec"], json!({"v": version, "n": round}));
         assert_eq!(*kept.tree, object.to_value().expect("json"));
         assert!(here.resource.trees().get("a/x", &last).is_none());
+        // Who looks at a tree keeps it from becoming a draft.
+        drop(kept);
+        if round % 2 == 0 {
+            // What stays is written as it stands.
+            let named = here.resource.update(Some("a"), "x", &none, |_, stored| {
+                let mut tree = Value::clone(&stored.tree);
+                tree["metadata"]["labels"] = json!({"n": round.to_string()});
+                let kept = Some("spec");
+                Ok(Some(Next { tree, kept }))
+            });
+            let named = named.await.expect("update").object;
+            let kept = here.resource.trees().get("a/x", &named).expect("kept");
+            assert_eq!(*kept.tree, named.to_value().expect("json"));
+            assert_eq!(kept.tree["spec"], stored["spec"]);
+        }
         // The draft is the state before, or an earlier one.
         if let Some(draft) = here.resource.draft(Some("a"), "x") {
             let (mut tree, text) = draft.into_parts();
             meta::value::metadata_mut(&mut tree).remove("resourceVersion");
             let stored: Value = serde_json::from_slice(text.marked().text).expect("json");
             assert_eq!(tree, stored);
-            assert!(stored["spec"]["n"] != json!(round));
+            assert_eq!(stored["spec"]["n"] == json!(round), round % 2 == 0);
         } else {
             assert!(round % 3 < 2, "no draft of what was changed here twice");
         }
