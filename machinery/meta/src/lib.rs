@@ -17,7 +17,6 @@ pub mod json;
 pub mod keys;
 pub mod labels;
 pub mod marks;
-mod metadata;
 pub mod names;
 pub mod object;
 pub mod owner;

@@ -6,6 +6,7 @@
 //! object is decoded, so that serving an object is two copies and no parsing.
 
 use std::any::Any;
+use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::Range;
 use std::str::FromStr;
@@ -18,7 +19,7 @@ use serde_json::{Map, Value};
 
 use crate::json;
 use crate::marks::{Marks, Of};
-pub use crate::metadata::ObjectMeta;
+use crate::owner::OwnerReference;
 
 /// The revision of the store at which an object was last changed.
 ///
@@ -40,6 +41,47 @@ impl FromStr for ResourceVersion {
     fn from_str(s: &str) -> Result<Self, Self::Err> {
         s.parse().map(Self)
     }
+}
+
+/// The metadata the machinery decides on.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ObjectMeta {
+    /// The name, unique within namespace and resource.
+    #[serde(deserialize_with = "null_is_default")]
+    pub name: String,
+    /// The namespace; empty at cluster scope.
+    #[serde(deserialize_with = "null_is_default")]
+    pub namespace: String,
+    /// The uid, unique over all time.
+    #[serde(deserialize_with = "null_is_default")]
+    pub uid: String,
+    /// How often the desired state changed.
+    #[serde(deserialize_with = "null_is_default")]
+    pub generation: i64,
+    /// The labels.
+    #[serde(deserialize_with = "null_is_default")]
+    pub labels: BTreeMap<String, String>,
+    /// When it was created, as written.
+    pub creation_timestamp: Option<String>,
+    /// Since when it is being deleted, as written.
+    pub deletion_timestamp: Option<String>,
+    /// The grace that deletion gives, in seconds.
+    pub deletion_grace_period_seconds: Option<i64>,
+    /// Who must act before it may go.
+    #[serde(deserialize_with = "null_is_default")]
+    pub finalizers: Vec<String>,
+    /// Whom it exists for.
+    #[serde(deserialize_with = "null_is_default")]
+    pub owner_references: Vec<OwnerReference>,
+}
+
+fn null_is_default<'de, D, T>(d: D) -> Result<T, D::Error>
+where
+    D: serde::Deserializer<'de>,
+    T: Default + Deserialize<'de>,
+{
+    Ok(Option::<T>::deserialize(d)?.unwrap_or_default())
 }
 
 /// Why stored bytes are no object.
@@ -86,7 +128,7 @@ impl Encoded {
         let Value::Object(in_metadata) = metadata else {
             return Err(ObjectError::NoMetadata);
         };
-        let meta = ObjectMeta::of(metadata)?;
+        let meta = ObjectMeta::deserialize(metadata)?;
         let mut out = Vec::with_capacity(size);
         let mut marks = Marks::default();
         let (mut splice_at, mut metadata_end) = (0, 0);

@@ -82,7 +82,7 @@ pub fn resource_version(value: &Value) -> Option<ResourceVersion> {
 pub fn decode_metadata(value: &Value) -> Result<ObjectMeta, serde_json::Error> {
     match value.get("metadata") {
         None | Some(Value::Null) => Ok(ObjectMeta::default()),
-        Some(m) => ObjectMeta::of(m),
+        Some(m) => serde::Deserialize::deserialize(m),
     }
 }
 
