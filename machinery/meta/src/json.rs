@@ -186,13 +186,18 @@ impl<'t> Reader<'t> {
     }
 }
 
-/// Writes a tree as `serde_json` does.
-pub fn write(out: &mut Vec<u8>, value: &Value) -> Result<(), serde_json::Error> {
+/// Writes a tree as `serde_json` does. Tells whether there is a number in it that is no
+/// integer.
+pub fn write(out: &mut Vec<u8>, value: &Value) -> Result<bool, serde_json::Error> {
+    let mut has_float = false;
     match value {
         Value::Null => out.extend_from_slice(b"null"),
         Value::Bool(true) => out.extend_from_slice(b"true"),
         Value::Bool(false) => out.extend_from_slice(b"false"),
-        Value::Number(number) => serde_json::to_writer(out, number)?,
+        Value::Number(number) => {
+            serde_json::to_writer(out, number)?;
+            has_float = number.is_f64();
+        }
         Value::String(text) => write_string(out, text)?,
         Value::Array(items) => {
             out.push(b'[');
@@ -200,7 +205,7 @@ pub fn write(out: &mut Vec<u8>, value: &Value) -> Result<(), serde_json::Error> 
                 if nth > 0 {
                     out.push(b',');
                 }
-                write(out, item)?;
+                has_float |= write(out, item)?;
             }
             out.push(b']');
         }
@@ -212,12 +217,12 @@ pub fn write(out: &mut Vec<u8>, value: &Value) -> Result<(), serde_json::Error> 
                 }
                 write_string(out, key)?;
                 out.push(b':');
-                write(out, member)?;
+                has_float |= write(out, member)?;
             }
             out.push(b'}');
         }
     }
-    Ok(())
+    Ok(has_float)
 }
 
 /// Writes a string as `serde_json` does.
@@ -410,6 +415,14 @@ mod tests {
         })
     }
 
+    fn has_float_in(tree: &Value) -> bool {
+        match tree {
+            Value::Array(items) => items.iter().any(has_float_in),
+            Value::Object(members) => members.values().any(has_float_in),
+            leaf => leaf.is_f64(),
+        }
+    }
+
     proptest! {
         #[test]
         fn whatever_is_written_is_read(value in tree(), pretty in any::<bool>()) {
@@ -419,7 +432,8 @@ mod tests {
             };
             prop_assert!(check(&text).is_some_and(|tree| !tree.twice));
             let mut written = Vec::new();
-            write(&mut written, &value).unwrap();
+            let has_float = write(&mut written, &value).unwrap();
+            prop_assert_eq!(has_float, has_float_in(&value));
             prop_assert_eq!(String::from_utf8(written).unwrap(), value.to_string());
         }
 

@@ -8,6 +8,7 @@
 use std::any::Any;
 use std::collections::BTreeMap;
 use std::fmt;
+use std::ops::Range;
 use std::str::FromStr;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -101,41 +102,69 @@ pub struct Encoded {
     splice_at: usize,
     comma: bool,
     metadata_end: usize,
+    /// Where each member's value lies.
+    members: Vec<Range<usize>>,
+    has_float: bool,
 }
 
 impl Encoded {
     /// Encodes an object that has no resource version. `size` is about how many bytes
     /// that takes.
     pub fn of(object: &Value, size: usize) -> Result<Self, ObjectError> {
-        let Some(Value::Object(metadata)) = object.get("metadata") else {
+        let Value::Object(all) = object else {
             return Err(ObjectError::NoMetadata);
         };
-        let meta = ObjectMeta::deserialize(&object["metadata"])?;
+        let metadata = all.get("metadata").ok_or(ObjectError::NoMetadata)?;
+        let Value::Object(in_metadata) = metadata else {
+            return Err(ObjectError::NoMetadata);
+        };
+        let meta = ObjectMeta::deserialize(metadata)?;
         let mut out = Vec::with_capacity(size);
         let (mut splice_at, mut metadata_end) = (0, 0);
-        for (name, member) in object.as_object().into_iter().flatten() {
+        let mut members = Vec::with_capacity(all.len());
+        let mut has_float = false;
+        for (name, member) in all {
             out.push(if out.is_empty() { b'{' } else { b',' });
             json::write_string(&mut out, name)?;
             out.push(b':');
             let at = out.len();
-            json::write(&mut out, member)?;
+            has_float |= json::write(&mut out, member)?;
+            members.push(at..out.len());
             if name == "metadata" {
                 (splice_at, metadata_end) = (at + 1, out.len());
             }
         }
         out.push(b'}');
+        // It stays as long as the object does, and all that it has room for.
+        if out.capacity() - out.len() > out.len() / 8 {
+            out.shrink_to_fit();
+        }
         Ok(Self {
             bytes: out.into(),
             meta,
             splice_at,
-            comma: !metadata.is_empty(),
+            comma: !in_metadata.is_empty(),
             metadata_end,
+            members,
+            has_float,
         })
     }
 
     /// Returns the bytes.
     pub fn bytes(&self) -> &Bytes {
         &self.bytes
+    }
+
+    /// Returns where in the bytes the value of each member of the object lies, in the
+    /// order of the tree.
+    pub fn members(&self) -> &[Range<usize>] {
+        &self.members
+    }
+
+    /// Tells whether there is a number in the object that is no integer: such a one may
+    /// be another once it was read again.
+    pub fn has_float(&self) -> bool {
+        self.has_float
     }
 
     /// Returns the object that was stored at a revision. Nothing is decoded for it.
@@ -304,7 +333,7 @@ impl Object {
     }
 
     /// Appends a part of the body that has the beginning of the metadata in it.
-    fn splice(&self, version: ResourceVersion, part: std::ops::Range<usize>, out: &mut BytesMut) {
+    fn splice(&self, version: ResourceVersion, part: Range<usize>, out: &mut BytesMut) {
         out.reserve(part.len() + 48);
         out.put_slice(&self.body[part.start..self.splice_at]);
         out.put_slice(b"\"resourceVersion\":\"");
@@ -440,6 +469,30 @@ mod tests {
         ] {
             let value: Value = serde_json::from_str(bad).unwrap();
             assert!(Encoded::of(&value, 0).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn what_was_encoded_tells_what_is_in_it() {
+        for (body, has_float) in [
+            (r#"{"metadata":{}}"#, false),
+            (r#"{"a":[1,{"b":0.5}],"metadata":{},"z":"1.5"}"#, true),
+            (r#"{"a":1e3,"metadata":{}}"#, true),
+            (r#"{"metadata":{"x":-0.0}}"#, true),
+            (
+                r#"{"\"a\n":null,"metadata":{"name":"é"},"spec":{"a":[{},-1]},"z":18446744073709551615}"#,
+                false,
+            ),
+        ] {
+            let value: Value = serde_json::from_str(body).unwrap();
+            let encoded = Encoded::of(&value, 0).unwrap();
+            assert_eq!(encoded.has_float(), has_float, "{body}");
+            let parts = encoded.members().iter();
+            let parts: Vec<Value> = parts
+                .map(|part| serde_json::from_slice(&encoded.bytes()[part.clone()]).unwrap())
+                .collect();
+            let members = value.as_object().unwrap().values().cloned();
+            assert_eq!(parts, members.collect::<Vec<_>>(), "{body}");
         }
     }
 
