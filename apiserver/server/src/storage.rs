@@ -9,8 +9,9 @@
 //!
 //! The rooms: [`store`] is the trait and its errors; [`memory`], [`embedded`]
 //! and [`etcd`] implement it; [`resource`] is what the verbs call; [`feed`] is
-//! the one task per resource that moves changes; `trees` keeps what was changed last
-//! as JSON; [`testing`] is the conformance suite every store passes. Nothing here knows a kind or HTTP.
+//! the one task per resource that moves changes; `own` keeps what is being written, so
+//! that nobody decodes it, and `trees` what was changed last as JSON; [`testing`] is
+//! the conformance suite every store passes. Nothing here knows a kind or HTTP.
 
 mod audit;
 pub mod compactor;
@@ -23,6 +24,7 @@ mod leases;
 mod list;
 pub mod memory;
 pub mod metrics;
+mod own;
 mod read;
 pub mod request;
 pub mod resource;

@@ -280,6 +280,7 @@ impl Feed {
         let (grown, shrunk) = hub.cacher.resized();
         drop(hub);
         self.this.reached.send_replace(revision);
+        self.this.own.reached(revision);
         let metrics = &self.this.metrics;
         metrics.resource_version.set(revision);
         metrics.capacity.set(capacity as u64);
@@ -335,7 +336,8 @@ impl Feed {
         let key = event.key.strip_prefix(&self.this.root)?;
         let object = event.value.and_then(|body| {
             self.this
-                .recall(&body, event.revision)
+                .own
+                .recall(key, &body, event.revision)
                 .or_else(|| self.this.decode_listed(&event.key, &body, event.revision))
         });
         Some(Change {

@@ -40,21 +40,24 @@ impl ResourceStore {
         self.cached(&key).ok_or_else(|| self.not_found(name))
     }
 
-    /// Reads one object from the store, linearizably; decodes only what the
-    /// cache does not have.
+    /// Reads one object from the store, linearizably; decodes only what is not
+    /// known here.
     pub(super) async fn read(&self, key: &str) -> Result<Option<Arc<Object>>, Status> {
         self.read_at(key).await.map(|(found, _)| found)
     }
 
     async fn read_at(&self, key: &str) -> Result<(Option<Arc<Object>>, u64), Status> {
-        let full = format!("{}{key}", self.root);
-        let got = self.store.get(&full).await.map_err(|e| e.into_status())?;
+        let got = self
+            .store
+            .get(&self.full(key))
+            .await
+            .map_err(|e| e.into_status())?;
         let Some(kv) = got.kv else {
             return Ok((None, got.revision));
         };
-        let object = match self.cached(key) {
-            Some(o) if o.resource_version.0 == kv.mod_revision => o,
-            _ => self.decode_one(&kv)?,
+        let object = match self.known(key, &kv) {
+            Some(known) => known,
+            None => self.decode_one(&kv)?,
         };
         Ok((Some(object), got.revision))
     }

@@ -1,6 +1,5 @@
 //! One resource's objects: the door through which every verb goes.
 
-use std::collections::BTreeMap;
 use std::future::Future;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -13,6 +12,7 @@ use watchcache::{Config, Hub, Limits};
 
 use super::feed::Signals;
 use super::metrics::CacheMetrics;
+use super::own::Own;
 use super::store::{Kv, Store};
 use super::trees::Trees;
 
@@ -62,10 +62,6 @@ pub trait Read: Send + Sync {
     fn selectable(&self, object: &serde_json::Value) -> Vec<(&'static str, String)>;
 }
 
-/// The most freshly written objects kept for the feed task, so that it need not
-/// decode what this process just encoded; beyond it the oldest are decoded.
-const RECENT_MAX: usize = 256;
-
 /// How many keys can be contended for without their updates waiting for each
 /// other's; more than that share a place.
 const TURNS: usize = 16;
@@ -85,8 +81,8 @@ pub struct ResourceStore {
     /// The cacher's generation while it serves, 0 while it does not.
     pub(super) serving: watch::Sender<u64>,
     pub(super) signals: Signals,
-    /// What this process wrote and the feed has not seen yet, by revision.
-    recent: Mutex<BTreeMap<u64, Arc<Object>>>,
+    /// What this process writes and the cache does not have yet.
+    pub(super) own: Own,
     /// Trees of what this process changed last.
     trees: Mutex<Trees>,
     pub(super) metrics: CacheMetrics,
@@ -126,7 +122,7 @@ impl ResourceStore {
             reached: watch::Sender::new(0),
             serving: watch::Sender::new(0),
             signals: Signals::default(),
-            recent: Mutex::default(),
+            own: Own::default(),
             trees: Mutex::default(),
             metrics: CacheMetrics::default(),
             token,
@@ -195,10 +191,16 @@ impl ResourceStore {
         self.started.elapsed()
     }
 
+    /// Returns the key under which the store keeps what lies under a key below
+    /// [`Self::root`].
+    pub(super) fn full(&self, key: &str) -> String {
+        [self.root.as_str(), key].concat()
+    }
+
     /// Returns an object's key below [`Self::root`].
     pub(super) fn key(&self, namespace: Option<&str>, name: &str) -> String {
         match namespace.filter(|_| self.config.namespaced) {
-            Some(ns) => format!("{ns}/{name}"),
+            Some(ns) => [ns, "/", name].concat(),
             None => name.to_owned(),
         }
     }
@@ -207,6 +209,16 @@ impl ResourceStore {
     pub(super) fn decode(&self, kv: &Kv) -> Result<Arc<Object>, Status> {
         self.decode_parts(kv.value.clone(), kv.mod_revision)
             .map_err(|e| undecodable(kv, &e))
+    }
+
+    /// Returns what the store keeps under a key if this process has it already.
+    pub(super) fn known(&self, key: &str, kv: &Kv) -> Option<Arc<Object>> {
+        // The same revision in another history is another state.
+        let is_it = |o: &Arc<Object>| {
+            o.resource_version.0 == kv.mod_revision && (o.renewed || *o.body() == kv.value)
+        };
+        let cached = self.cached(key).filter(is_it);
+        cached.or_else(|| self.own.recall(key, &kv.value, kv.mod_revision))
     }
 
     /// Decodes what the store keeps under a key for who asked for just that: nobody
@@ -243,6 +255,15 @@ impl ResourceStore {
         Ok(Arc::new(object))
     }
 
+    /// Tells whether an object that is written is served as it is, and not renewed
+    /// first: the version it was written through may know less of it.
+    pub(super) fn serves_as_written(&self, object: &serde_json::Value) -> bool {
+        match &self.config.reader {
+            Some(Reader(reader)) => !reader.renew(&mut object.clone()),
+            None => true,
+        }
+    }
+
     /// Finds the values of the selectable fields of an object in the form in
     /// which it is served.
     pub(super) fn fields(&self, object: &serde_json::Value) -> Vec<(&'static str, String)> {
@@ -258,49 +279,14 @@ impl ResourceStore {
         self.reached.subscribe()
     }
 
-    /// Remembers an object this process just wrote.
-    pub(super) fn remember(&self, object: &Arc<Object>) {
-        let mut recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
-        recent.insert(object.resource_version.0, object.clone());
-        while recent.len() > RECENT_MAX {
-            recent.pop_first();
-        }
-    }
-
-    /// Returns the object with this body and revision if this process wrote it,
-    /// and forgets it and everything older.
-    pub(super) fn recall(&self, body: &Bytes, revision: u64) -> Option<Arc<Object>> {
-        let mut recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
-        let found = recent.remove(&revision).filter(|o| o.body() == body);
-        while recent.first_key_value().is_some_and(|(r, _)| *r < revision) {
-            recent.pop_first();
-        }
-        found
-    }
-
     /// Returns the newest state of an object that this process knows to have
     /// been: what it wrote may not have come back through the feed yet.
     pub(super) fn newest(&self, key: &str) -> Option<Arc<Object>> {
+        // In this order: what goes from here meanwhile has come to the cache.
+        let written = self.own.newest(key);
         let cached = self.cached(key);
-        let recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
-        let written = recent.values().rev().find(|o| self.is_at(key, o));
-        let written = written.filter(|w| {
-            let known = cached.as_ref().map_or(0, |c| c.resource_version.0);
-            w.resource_version.0 > known
-        });
-        written.cloned().or(cached)
-    }
-
-    /// Tells whether an object lies under a key, as [`Self::key`] makes it.
-    fn is_at(&self, key: &str, object: &Object) -> bool {
-        let (namespace, name) = (object.meta.namespace.as_str(), object.meta.name.as_str());
-        match namespace {
-            ns if ns.is_empty() || !self.config.namespaced => key == name,
-            ns => {
-                let rest = key.strip_prefix(ns).and_then(|rest| rest.strip_prefix('/'));
-                rest == Some(name)
-            }
-        }
+        let known = cached.as_ref().map_or(0, |c| c.resource_version.0);
+        written.filter(|w| w.resource_version.0 > known).or(cached)
     }
 
     /// The trees of what was changed last.

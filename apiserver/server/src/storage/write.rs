@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::request::{Preconditions, UpdateOutcome};
 use super::resource::ResourceStore;
-use super::store::Cas;
+use super::store::{Cas, Kv};
 use super::trees::Tree;
 
 /// How often an update or a deletion is tried against others' writes before
@@ -45,15 +45,11 @@ impl ResourceStore {
         body: Value,
         ttl: Option<u64>,
     ) -> Result<Arc<Object>, Status> {
-        let key = format!("{}{}", self.root, self.key(namespace, name));
+        let key = self.key(namespace, name);
         let (body, encoded) = encode(body, 0)?;
         let ttl = ttl.or(self.config.ttl);
-        let bytes = encoded.bytes().clone();
-        let done = self.store.put(&key, bytes, 0, ttl).await;
-        match done.map_err(|e| e.into_status())? {
-            Cas::Done(revision) => Ok(self.written(&body, encoded, revision)),
-            Cas::Conflict(_) => Err(Status::already_exists(&self.config.resource, name)),
-        }
+        let created = self.put(&key, &body, encoded, 0, ttl).await?;
+        created.map_err(|_there| Status::already_exists(&self.config.resource, name))
     }
 
     /// Changes an object by a function of its present state, which may run many
@@ -114,7 +110,8 @@ impl ResourceStore {
                         });
                     }
                     Err(newer) if turn.is_some() => {
-                        current = newer.ok_or_else(|| self.not_found(name))?;
+                        let newer = newer.ok_or_else(|| self.not_found(name))?;
+                        current = self.found(&key, &newer)?;
                     }
                     Err(_) => {
                         turn = Some(self.turn(&key).await);
@@ -157,7 +154,7 @@ impl ResourceStore {
         mut check: impl FnMut(&Arc<Object>) -> Result<(), Status>,
     ) -> Result<Arc<Object>, Status> {
         let key = self.key(namespace, name);
-        let full = format!("{}{key}", self.root);
+        let full = self.full(&key);
         let mut turn = self.turn_if_contended(&key).await;
         let mut current = self.current(&key, name).await?;
         for _ in 0..ATTEMPTS_MAX {
@@ -183,10 +180,7 @@ impl ResourceStore {
                 }
                 Cas::Conflict(None) => return Err(self.not_found(name)),
                 Cas::Conflict(Some(kv)) if turn.is_some() => {
-                    current = Current {
-                        object: self.decode(&kv)?,
-                        certain: true,
-                    };
+                    current = self.found(&key, &kv)?;
                 }
                 Cas::Conflict(Some(_)) => {
                     turn = Some(self.turn(&key).await);
@@ -226,26 +220,37 @@ impl ResourceStore {
         key: &str,
         body: Value,
         new: Encoded,
-        old: &Arc<Object>,
-    ) -> Result<Result<Arc<Object>, Option<Current>>, Status> {
-        let full = format!("{}{key}", self.root);
-        let expected = old.resource_version.0;
+        old: &Object,
+    ) -> Result<Result<Arc<Object>, Option<Kv>>, Status> {
+        let (expected, ttl) = (old.resource_version.0, self.config.ttl);
+        let has_float = new.has_float();
+        let done = self.put(key, &body, new, expected, ttl).await?;
+        Ok(done.inspect(|object| self.keep_tree(key, object, body, has_float)))
+    }
+
+    /// Asks the store to write an object; `Err` carries what is there instead of what
+    /// was expected.
+    async fn put(
+        &self,
+        key: &str,
+        body: &Value,
+        new: Encoded,
+        expected: u64,
+        ttl: Option<u64>,
+    ) -> Result<Result<Arc<Object>, Option<Kv>>, Status> {
+        let (bytes, fields) = (new.bytes().clone(), self.fields(body));
+        let as_written = self.serves_as_written(body);
+        // Before it is asked: it may report a write before it answers.
+        let announced = self.own.announce(key, new, fields, as_written);
         let done = self
             .store
-            .put(&full, new.bytes().clone(), expected, self.config.ttl)
-            .await;
-        match done.map_err(|e| e.into_status())? {
-            Cas::Done(revision) => {
-                let object = self.written(&body, new, revision);
-                self.keep_tree(key, &object, body);
-                Ok(Ok(object))
-            }
-            Cas::Conflict(None) => Ok(Err(None)),
-            Cas::Conflict(Some(kv)) => Ok(Err(Some(Current {
-                object: self.decode(&kv)?,
-                certain: true,
-            }))),
-        }
+            .put(&self.full(key), bytes, expected, ttl)
+            .await
+            .map_err(|e| e.into_status())?;
+        Ok(match done {
+            Cas::Done(revision) => Ok(announced.written(revision)),
+            Cas::Conflict(there) => Err(there),
+        })
     }
 
     /// Returns the object as this process knows it if it does, else from the
@@ -258,6 +263,18 @@ impl ResourceStore {
             }),
             None => self.certainly(key, name).await,
         }
+    }
+
+    /// Returns what the store told of a key.
+    fn found(&self, key: &str, kv: &Kv) -> Result<Current, Status> {
+        let object = match self.known(key, kv) {
+            Some(known) => known,
+            None => self.decode(kv)?,
+        };
+        Ok(Current {
+            object,
+            certain: true,
+        })
     }
 
     async fn certainly(&self, key: &str, name: &str) -> Result<Current, Status> {
@@ -286,20 +303,13 @@ impl ResourceStore {
         {
             return refuse("UID", uid, &object.meta.uid);
         }
-        let is = object.resource_version.to_string();
-        if let Some(version) = &wanted.resource_version
-            && *version != is
-        {
-            return refuse("ResourceVersion", version, &is);
+        if let Some(version) = &wanted.resource_version {
+            let is = object.resource_version.to_string();
+            if *version != is {
+                return refuse("ResourceVersion", version, &is);
+            }
         }
         Ok(())
-    }
-
-    fn written(&self, body: &Value, encoded: Encoded, revision: u64) -> Arc<Object> {
-        let fields = self.fields(body);
-        let object = Arc::new(encoded.stored(ResourceVersion(revision), fields));
-        self.remember(&object);
-        object
     }
 
     /// Returns an object as JSON, with its resource version.
@@ -311,10 +321,10 @@ impl ResourceStore {
     }
 
     /// Keeps the tree of an object that was changed: it is likely to be changed again.
-    fn keep_tree(&self, key: &str, object: &Object, mut tree: Value) {
+    fn keep_tree(&self, key: &str, object: &Object, mut tree: Value, has_float: bool) {
         let version = object.resource_version.to_string();
         value::set_metadata(&mut tree, "resourceVersion", version);
-        let gone = match Tree::of(tree) {
+        let gone = match Tree::of(tree, has_float) {
             Some(tree) => self.trees().put(key, object, tree),
             None => self.trees().forget(key).into_iter().collect(),
         };

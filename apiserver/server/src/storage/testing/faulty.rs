@@ -17,6 +17,10 @@ use crate::storage::store::{
 pub(crate) struct Faults {
     /// Lists without a limit below the feed's wait while this is set.
     pub(crate) hold_loads: watch::Sender<bool>,
+    /// Puts are carried out and not answered while this is set.
+    pub(crate) hold_answers: watch::Sender<bool>,
+    /// Puts are not carried out.
+    pub(crate) refuse: AtomicBool,
     /// The next change is not reported.
     pub(crate) swallow: AtomicBool,
     /// Calls that read or write a key or a list.
@@ -36,6 +40,8 @@ impl FaultyStore {
             inner: MemoryStore::default(),
             faults: Arc::new(Faults {
                 hold_loads: watch::Sender::new(false),
+                hold_answers: watch::Sender::new(false),
+                refuse: AtomicBool::new(false),
                 swallow: AtomicBool::new(false),
                 calls: AtomicU64::new(0),
             }),
@@ -80,7 +86,14 @@ impl Store for FaultyStore {
         ttl: Option<u64>,
     ) -> Result<Cas, StoreError> {
         self.count();
-        self.inner.put(key, value, expected, ttl).await
+        if self.faults.refuse.load(Ordering::SeqCst) {
+            return Err(StoreError::Unavailable("refused".to_owned()));
+        }
+        let done = self.inner.put(key, value, expected, ttl).await;
+        let mut held = self.faults.hold_answers.subscribe();
+        // Never an error: the sender lives in `self`.
+        let _ = held.wait_for(|held| !held).await;
+        done
     }
 
     async fn delete(&self, key: &str, expected: u64) -> Result<Cas, StoreError> {
