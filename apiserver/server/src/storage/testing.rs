@@ -43,8 +43,8 @@ pub use watches::{
     run_watch_too_old,
 };
 pub use writes::{
-    run_counter, run_hot_object, run_preconditions, run_stale_suggestions, run_time_to_live,
-    run_trees, run_write_cycle,
+    run_counter, run_hot_object, run_preconditions, run_shared, run_stale_suggestions,
+    run_time_to_live, run_trees, run_write_cycle,
 };
 
 /// How long anything here may take before it counts as hanging.
@@ -66,6 +66,7 @@ pub async fn run_resource(store: &Arc<dyn Store>) {
     run_counter(store).await;
     run_stale_suggestions(store).await;
     run_trees(store).await;
+    run_shared(store).await;
     run_hot_object(store).await;
     run_gets(store).await;
     run_consistency(store).await;

@@ -187,6 +187,41 @@ pub async fn run_trees(store: &Arc<dyn Store>) {
     }
 }
 
+/// Checks that what was written here is one object, for the writer and in the cache,
+/// whichever heard of it first.
+pub async fn run_shared(store: &Arc<dyn Store>) {
+    const TASKS: usize = 8;
+    let fixture = resource(store).await;
+    let mut tasks = tokio::task::JoinSet::new();
+    for task in 0..TASKS {
+        let things = fixture.resource.clone();
+        tasks.spawn(async move {
+            let (name, none) = (format!("x{task}"), Preconditions::default());
+            let body = thing("a", &name);
+            let created = things.create(Some("a"), &name, body, None).await;
+            let mut written = created.expect("create");
+            for n in 0..10 {
+                let version = ReadVersion::At(written.resource_version.0);
+                let cached = things.get(Some("a"), &name, version).await;
+                assert!(
+                    Arc::ptr_eq(&cached.expect("cached"), &written),
+                    "{name} {n}"
+                );
+                // There and back again: the same bytes as before, and others.
+                let change = |_: &Arc<meta::Object>, mut v: Value| {
+                    v["spec"] = json!({"even": n % 2 == 0});
+                    Ok(Some(v))
+                };
+                let updated = things.guaranteed_update(Some("a"), &name, &none, change);
+                written = updated.await.expect("update").object;
+            }
+        });
+    }
+    while let Some(task) = tasks.join_next().await {
+        task.expect("no panic");
+    }
+}
+
 /// Checks that what a stale cache suggests is never the last word: a change, a
 /// refusal, "nothing to change" and "nothing is there" hold against the store.
 pub async fn run_stale_suggestions(store: &Arc<dyn Store>) {
