@@ -135,12 +135,24 @@ pub(crate) struct Change<'a> {
     pub(crate) settled: bool,
 }
 
-impl Change<'_> {
-    /// Finds what is written in the new view as it was stored: it is the same then,
-    /// since what was stored had been found right by rules that do not change.
-    fn same_as(&self, kind: &Kind, stored: Option<Marked<'_>>) -> Same<'_> {
+impl<'a> Change<'a> {
+    /// Finds what is known of an attempt on what is stored. What is written in the new
+    /// view as it was stored is the same, since it had been found right by rules that do
+    /// not change.
+    fn attempt(
+        &self,
+        kind: &Kind,
+        (guard, who): (&'a admission::Guard, &'a Facts<'a>),
+        stored: Option<Marked<'_>>,
+    ) -> Attempt<'a> {
         let both = self.text.zip(stored).filter(|_| kind.is_steady());
-        both.map_or_else(Same::default, |(text, stored)| text.same_as(stored))
+        let same = both.map_or_else(Same::default, |(text, stored)| text.same_as(stored));
+        Attempt {
+            settled: self.settled && kind.is_settled(&same),
+            guard,
+            who,
+            same,
+        }
     }
 }
 
@@ -281,14 +293,7 @@ async fn attempt(
                 (ends, would_be) = (None, None);
                 let old = own_form(kind, &stored.tree);
                 let version = object.resource_version.to_string();
-                let same = change.same_as(kind, stored.marked(object));
-                let settled = change.settled && kind.is_settled(&same);
-                let by = Attempt {
-                    guard: &guard,
-                    who: &who,
-                    same,
-                    settled,
-                };
+                let by = change.attempt(kind, (&guard, &who), stored.marked(object));
                 let (mut new, desired) = next(target, change, &by, &old, &version)?;
                 if needs_address {
                     claim.fill(api, kind, &mut new, &old)?;
@@ -310,10 +315,8 @@ async fn attempt(
                     return Ok(None);
                 }
                 kind.to_storage(&mut new);
-                Ok(Some(Next {
-                    tree: new,
-                    kept: settled.then_some(SPEC),
-                }))
+                let kept = by.settled.then_some(SPEC);
+                Ok(Some(Next { tree: new, kept }))
             },
         )
         .await;
