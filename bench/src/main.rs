@@ -12,6 +12,7 @@ mod engine;
 mod envtest;
 mod fanout;
 mod machine;
+mod pace;
 mod pause;
 mod plot;
 mod profile;
@@ -24,7 +25,9 @@ mod target;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use anyhow::bail;
 use clap::{Parser, Subcommand};
+use tokio::signal::unix::{SignalKind, signal};
 
 /// Measures Keelson.
 #[derive(Parser)]
@@ -74,13 +77,28 @@ fn main() -> ExitCode {
         .enable_all()
         .build()
         .map_err(anyhow::Error::from)
-        .and_then(|runtime| runtime.block_on(run(args)));
+        .and_then(|runtime| runtime.block_on(run_until_told(args)));
     match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             report::say_error(&format!("error: {error:#}"));
             ExitCode::FAILURE
         }
+    }
+}
+
+/// Runs until all is measured or somebody says that it is enough: then too the servers
+/// that were started end.
+async fn run_until_told(args: Args) -> anyhow::Result<()> {
+    if let Bench::Engine(_) | Bench::EngineTask(_) = args.command {
+        // Starts no servers, and never comes back here before it is done.
+        return run(args).await;
+    }
+    let mut terminated = signal(SignalKind::terminate())?;
+    tokio::select! {
+        done = run(args) => done,
+        _ = tokio::signal::ctrl_c() => bail!("interrupted"),
+        _ = terminated.recv() => bail!("terminated"),
     }
 }
 

@@ -21,6 +21,7 @@ use tonic::transport::Channel;
 
 use self::jobs::Job;
 use crate::drive::Subject as _;
+use crate::pace::Alarm;
 use crate::report::{Ratio, Report, Run, say_error};
 use crate::target::Target;
 
@@ -195,10 +196,11 @@ async fn put_steadily(
     request: impl Fn(u64) -> pb::PutRequest,
 ) -> anyhow::Result<Histogram<u64>> {
     let mut latencies = Histogram::new(3)?;
+    let alarm = Alarm::new()?;
     let mut due = begin;
     let mut n = 0;
     while !*ended.borrow() {
-        tokio::time::sleep_until(due.into()).await;
+        alarm.sleep_until(due).await?;
         client.put(request(n)).await.context("a put failed")?;
         latencies.record(u64::try_from(due.elapsed().as_micros())?)?;
         due += period;
