@@ -365,7 +365,9 @@ fn path(kind: &Kind, object: &Value) -> String {
     }
 }
 
-/// Writes what is due. That another server was faster is as good.
+/// Writes what is due. That another server was faster is as good: then a name is taken,
+/// or what goes with it, as a service's address, which is looked at first. The cache may
+/// not have seen yet what was made a moment ago, not even here.
 async fn write(api: &Arc<Api>, kind: &Kind, manager: &str, due: Option<Due>) -> Result<(), String> {
     let (method, object, path) = match due {
         None => return Ok(()),
@@ -379,12 +381,21 @@ async fn write(api: &Arc<Api>, kind: &Kind, manager: &str, due: Option<Due>) -> 
         }
     };
     let uri = format!("{path}?fieldManager={manager}");
-    match call(api, method.clone(), &uri, manager, Some(object)).await? {
-        (code, _) if code.is_success() => Ok(()),
-        (StatusCode::CONFLICT, _) => Ok(()),
-        (StatusCode::NOT_FOUND, _) if method == Method::PUT => Ok(()),
-        (code, text) => Err(format!("{method} {path}: {code} {text}")),
+    let itself = format!("{path}/{}", value::name(&object));
+    let (code, text) = call(api, method.clone(), &uri, manager, Some(object)).await?;
+    match code {
+        code if code.is_success() => return Ok(()),
+        StatusCode::CONFLICT => return Ok(()),
+        StatusCode::NOT_FOUND if method == Method::PUT => return Ok(()),
+        StatusCode::UNPROCESSABLE_ENTITY if method == Method::POST => {
+            let (there, _) = call(api, Method::GET, &itself, manager, None).await?;
+            if there.is_success() {
+                return Ok(());
+            }
+        }
+        _ => {}
     }
+    Err(format!("{method} {path}: {code} {text}"))
 }
 
 /// Deletes an object in the state that was judged.
@@ -434,4 +445,37 @@ async fn call(
         .map_err(|e| e.to_string())?
         .to_bytes();
     Ok((code, String::from_utf8_lossy(&bytes).into_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::server::{Config, Server, StoreSource};
+    use crate::storage::memory::MemoryStore;
+
+    /// The cache may be behind: what it does not show may be there, and its address taken.
+    #[tokio::test]
+    async fn what_is_there_already_is_as_good_as_made() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = StoreSource::Other(Arc::new(MemoryStore::default()));
+        let config = Config::new(store, dir.path().join("pki"), 0);
+        let running = Server::start(config).await.unwrap();
+        let api = running.api.clone();
+        let address = api.service_ips.range().first().to_string();
+        let made = standing::service(&address, 443).unwrap();
+        let again = write(
+            &api,
+            made.kind,
+            MANAGER,
+            Some(Due::Create(made.object.clone())),
+        );
+        assert_eq!(again.await, Ok(()));
+
+        let mut other = made.object.clone();
+        value::set_metadata(&mut other, "name", "other");
+        let taken = write(&api, made.kind, MANAGER, Some(Due::Create(other)));
+        let said = taken.await.unwrap_err();
+        assert!(said.contains("provided IP is already allocated"), "{said}");
+        running.shutdown().await;
+    }
 }

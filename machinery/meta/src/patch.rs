@@ -11,6 +11,9 @@ pub mod strategic;
 
 use crate::status::{Reason, Status};
 
+/// What is said of a patch that does not fit the object it is for.
+const MISFIT: &str = "the server rejected our request due to an error in our request";
+
 /// Why a patch was not applied.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PatchError {
@@ -34,19 +37,41 @@ pub enum PatchError {
 }
 
 impl PatchError {
-    /// Words the error as the API answers it.
+    /// Words the error as the API answers it. Of a patch that does not fit, upstream says
+    /// only that, and clients know the sentence.
     pub fn status(&self) -> Status {
-        let message = match self {
-            Self::Malformed(_) | Self::TooManyOperations { .. } => self.to_string(),
-            Self::Unprocessable(_) | Self::TestFailed(_) => {
-                format!("the server rejected our request due to an error in our request: {self}")
+        match self {
+            Self::Malformed(text) => Status::bad_request(text.clone()),
+            Self::TooManyOperations { .. } => {
+                Status::failure(Reason::RequestEntityTooLarge, self.to_string())
             }
-        };
-        let reason = match self {
-            Self::Malformed(_) => Reason::BadRequest,
-            Self::TooManyOperations { .. } => Reason::RequestEntityTooLarge,
-            Self::Unprocessable(_) | Self::TestFailed(_) => Reason::Invalid,
-        };
-        Status::failure(reason, message)
+            Self::Unprocessable(_) | Self::TestFailed(_) => {
+                let mut status = Status::failure(Reason::Invalid, MISFIT);
+                status.details_mut();
+                status
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What upstream answers, byte by byte.
+    #[test]
+    fn what_does_not_fit_is_refused_in_one_sentence() {
+        for error in [
+            PatchError::TestFailed("/spec/replicas".to_owned()),
+            PatchError::Unprocessable("path is invalid".to_owned()),
+        ] {
+            let status = serde_json::to_value(error.status()).unwrap();
+            let want = serde_json::json!({
+                "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
+                "message": "the server rejected our request due to an error in our request",
+                "reason": "Invalid", "details": {}, "code": 422,
+            });
+            assert_eq!(status, want, "{error}");
+        }
     }
 }
