@@ -20,6 +20,8 @@ use serde_json::{Map, Number, Value};
 
 pub use repeated::{complaints, duplicate, unknown};
 
+pub use crate::fieldmerge::gotext::plain as as_go_prints;
+
 /// The deepest nesting of a YAML body. Its reader takes much more of the stack for a
 /// level than that of JSON: without optimisation twice as many levels are more than
 /// a thread has. The deepest definitions of real clients have half as many.

@@ -294,3 +294,12 @@ pub(super) fn nodes(value: &Value) -> usize {
         _ => 0,
     }
 }
+
+/// How deep a value nests.
+pub(super) fn levels(value: &Value) -> usize {
+    match value {
+        Value::Array(items) => 1 + items.iter().map(levels).max().unwrap_or(0),
+        Value::Object(map) => 1 + map.values().map(levels).max().unwrap_or(0),
+        _ => 0,
+    }
+}

@@ -6,8 +6,10 @@ use bytes::Bytes;
 use jiff::Timestamp;
 use meta::{Object, ResourceVersion};
 use registry::rest::{self, CreateFacts, DeleteOptions, DeleteStep};
-use registry::{Endpoint, Kind, admission};
+use registry::{Endpoint, Kind, admission, json};
 use serde_json::Value;
+
+use super::grow;
 
 /// The time in which everything happens.
 pub(super) fn now() -> Timestamp {
@@ -25,6 +27,10 @@ pub(super) fn of_read(kind: &'static Kind, object: &Value) {
 /// Checks that an object is read as it is written, in every form.
 pub(super) fn both_ways(kind: &'static Kind, object: &Value) {
     for media in [Media::Json, Media::Yaml] {
+        // JSON may nest deeper than YAML.
+        if media == Media::Yaml && grow::levels(object) >= json::MAX_YAML_DEPTH {
+            continue;
+        }
         let bytes = fuzzing::write(media, object).expect("an object is written");
         let (again, complaints) = fuzzing::take(kind, media, &bytes)
             .unwrap_or_else(|e| panic!("{media:?}: {}: {}", e.message, bytes.escape_ascii()));

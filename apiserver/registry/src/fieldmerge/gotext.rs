@@ -175,6 +175,13 @@ pub(super) fn held(value: &Value) -> String {
     out
 }
 
+/// Returns a value as Go's `%v` prints it: `map[a:[1 2]]`.
+pub fn plain(value: &Value) -> String {
+    let mut out = String::new();
+    push_plain(&mut out, value);
+    out
+}
+
 fn push_plain(out: &mut String, value: &Value) {
     match value {
         Value::Null => out.push_str("<nil>"),

@@ -87,8 +87,8 @@ impl Decoder {
             let slot = into
                 .entry(field.name)
                 .or_insert_with(|| Value::Array(Vec::new()));
-            if let (Value::Array(list), Some(value)) = (slot, value) {
-                list.push(value);
+            if let Value::Array(list) = slot {
+                list.push(value.unwrap_or_default());
             }
             return Ok(());
         }

@@ -151,6 +151,7 @@ impl<'de> DeserializeSeed<'de> for Member<'_> {
                 number,
                 wire,
                 stamp: self.stamp,
+                element: false,
             }
             .deserialize(d)?,
         }
@@ -186,6 +187,7 @@ impl<'de> Visitor<'de> for Elements<'_> {
                 number: self.number,
                 wire: self.wire,
                 stamp: None,
+                element: true,
             };
             if list.next_element_seed(single)?.is_none() {
                 return Ok(());
@@ -226,6 +228,7 @@ impl<'de> Visitor<'de> for Entries<'_> {
                 number: 2,
                 wire: self.wire,
                 stamp: None,
+                element: false,
             })?;
             self.out.close(opened);
         }
@@ -260,12 +263,14 @@ impl Visitor<'_> for Key<'_> {
     }
 }
 
-/// Writes one value under a number; null is nothing.
+/// Writes one value under a number; null is nothing, but as an element.
 struct Single<'o> {
     out: &'o mut Out,
     number: u32,
     wire: &'static Wire,
     stamp: Option<u64>,
+    /// It has a place in a list, which nothing would lose.
+    element: bool,
 }
 
 impl<'de> DeserializeSeed<'de> for Single<'_> {
@@ -276,9 +281,12 @@ impl<'de> DeserializeSeed<'de> for Single<'_> {
             return d.deserialize_any(self);
         }
         let raw = Box::<RawValue>::deserialize(d)?;
-        if raw.get() != "null" {
+        let null = raw.get() == "null";
+        if !null || self.element {
             let opened = self.out.open(self.number);
-            self.out.bytes(1, raw.get().as_bytes());
+            if !null {
+                self.out.bytes(1, raw.get().as_bytes());
+            }
             self.out.close(opened);
         }
         Ok(())

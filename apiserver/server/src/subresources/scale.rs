@@ -124,7 +124,12 @@ impl Scaling<'_> {
         let updated = |new| fieldmerge::update(Some(&old), new, &self.writer);
         let new = match write {
             Write::Replace(scale) => updated(scale.clone()),
-            Write::Patch(patch) => updated(check(patch.apply_plain(&old)?)?),
+            Write::Patch(patch) => {
+                let mut scale = patch.apply_plain(&old)?;
+                let patched = scale.clone();
+                conform(&mut scale).map_err(|e| patch.misfit(&patched, &e))?;
+                updated(scale)
+            }
             Write::Apply(config) => self.applied(&old, config)?,
         };
         let owners = Managed::of(&new).map_err(Status::internal)?;

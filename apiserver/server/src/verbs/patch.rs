@@ -10,6 +10,7 @@ use registry::Kind;
 use registry::json::{self, DecodeError};
 use registry::kind::Endpoint;
 use registry::merge::TypeRules;
+use registry::schema::{self, TypeError};
 use serde_json::Value;
 
 use super::apply;
@@ -59,29 +60,6 @@ pub(super) async fn patch(
     cx.warnings
         .extend(complaints.into_inner().unwrap_or_default());
     done.respond(cx, accepted, kind)
-}
-
-/// Checks the types of a patched object and prunes what they do not know. What is
-/// `odd` of the patch itself is said before what is of the object.
-fn conform(
-    kind: &Kind,
-    object: &mut Value,
-    odd: &[String],
-    validation: FieldValidation,
-) -> Result<Vec<String>, Status> {
-    let unknown = kind.conform(object)?;
-    let unknown = unknown.iter().map(|path| json::unknown(path));
-    let complaints: Vec<String> = odd.iter().cloned().chain(unknown).collect();
-    match validation {
-        FieldValidation::Ignore => Ok(Vec::new()),
-        FieldValidation::Warn => Ok(complaints),
-        FieldValidation::Strict if complaints.is_empty() => Ok(Vec::new()),
-        FieldValidation::Strict => {
-            let why = format!("strict decoding error: {}", complaints.join(", "));
-            let error = FieldError::invalid("patch", object.to_string(), why);
-            Err(Status::invalid(&GroupVersionKind::default(), "", &[error]))
-        }
-    }
 }
 
 /// In which language a patch is.
@@ -195,9 +173,47 @@ impl Patch {
         validation: FieldValidation,
     ) -> Result<(Value, Vec<String>), Status> {
         let mut new = self.apply(kind, old)?;
-        let complaints = conform(kind, &mut new, odd, validation)?;
+        let unknown = match kind.def() {
+            Some(def) => match schema::conform(def, &mut new) {
+                Ok(unknown) => unknown,
+                // Quoted as it was before it was walked.
+                Err(misfit) => return Err(self.misfit(&self.apply(kind, old)?, &misfit)),
+            },
+            None => kind.conform(&mut new)?,
+        };
+        let unknown = unknown.iter().map(|path| json::unknown(path));
+        // What is odd of the patch itself is said before what is of the object.
+        let mut complaints: Vec<String> = odd.iter().cloned().chain(unknown).collect();
+        match validation {
+            FieldValidation::Strict if !complaints.is_empty() => {
+                let why = format!("strict decoding error: {}", complaints.join(", "));
+                return Err(self.refusal(&self.apply(kind, old)?, why));
+            }
+            FieldValidation::Ignore => complaints.clear(),
+            FieldValidation::Strict | FieldValidation::Warn => {}
+        }
         kind.strategy().default(&mut new);
         Ok((new, complaints))
+    }
+
+    /// Refuses what the patch made, which its kind's types cannot hold.
+    pub(crate) fn misfit(&self, patched: &Value, error: &TypeError) -> Status {
+        let why = match self {
+            Self::Json(_) | Self::Merge(_) => error.to_string(),
+            Self::Strategic(_) => as_converted(error),
+        };
+        self.refusal(patched, why)
+    }
+
+    /// Refuses what the patch made. Upstream quotes that, and of a strategic merge,
+    /// which it does on maps, the patch as Go prints it.
+    fn refusal(&self, patched: &Value, why: String) -> Status {
+        let quoted = match self {
+            Self::Json(_) | Self::Merge(_) => patched.to_string(),
+            Self::Strategic(patch) => json::as_go_prints(patch),
+        };
+        let error = FieldError::invalid("patch", quoted, why);
+        Status::invalid(&GroupVersionKind::default(), "", &[error])
     }
 
     /// Applies the patch to an object of a kind.
@@ -220,5 +236,34 @@ impl Patch {
                 Ok(new)
             }
         }
+    }
+}
+
+/// Words a mismatch as upstream's converter of maps to types does, which knows Go's
+/// kinds and no path. What has a reader of its own there says the same as in JSON.
+fn as_converted(error: &TypeError) -> String {
+    let TypeError::Mismatch {
+        found, expected, ..
+    } = error
+    else {
+        return error.to_string();
+    };
+    let kind = match *found {
+        "number" => "int64",
+        "array" => "slice",
+        "object" => "map",
+        other => other,
+    };
+    match (*found, *expected) {
+        (_, "object") => format!("cannot restore struct from: {kind}"),
+        (_, "map[string]interface {}") => format!("cannot restore map from {kind}"),
+        (_, "[]interface {}") => format!("cannot restore slice from {kind}"),
+        ("number", "string") => "cannot convert int64 to string".to_owned(),
+        // A whole number would have fitted.
+        ("number", "int32" | "int64") => format!("cannot convert float64 to {expected}"),
+        (_, "string" | "int32" | "int64" | "float64" | "bool") => {
+            format!("unrecognized type: {expected}")
+        }
+        _ => error.to_string(),
     }
 }

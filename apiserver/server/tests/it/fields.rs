@@ -4,7 +4,7 @@
 use http::Method;
 use serde_json::json;
 
-use crate::harness::{Answer, Api, DEPLOYMENTS, deployment};
+use crate::harness::{Answer, Api, CONFIG_MAPS, DEPLOYMENTS, deployment};
 
 const YAML: &str = "application/yaml";
 const JSON: &str = "application/json";
@@ -211,5 +211,120 @@ async fn patches_are_told_what_is_odd_about_themselves_first() {
         let ignored = patch("Ignore").await;
         assert_eq!(warnings(&ignored), [""; 0]);
         assert_ne!(ignored.ok()["kind"], json!("Status"));
+    }
+}
+
+/// What a patch makes may not be of its kind's types. That is said of the patch: upstream
+/// quotes what came of it, and of a strategic merge, which works on maps, itself.
+#[tokio::test]
+async fn a_patch_that_makes_no_object_is_quoted() {
+    let api = Api::start().await;
+    let plain = json!({
+        "apiVersion": "v1", "kind": "ConfigMap",
+        "metadata": {"name": "a", "namespace": "default"},
+    });
+    api.post(CONFIG_MAPS, &plain).await.ok();
+    api.post(DEPLOYMENTS, &deployment("a")).await.ok();
+    let (config, deployment) = (format!("{CONFIG_MAPS}/a"), format!("{DEPLOYMENTS}/a"));
+    let scale = format!("{deployment}/scale");
+    let go = |owner: &str, found: &str, expected: &str| {
+        format!("json: cannot unmarshal {found} into Go struct field {owner} of type {expected}")
+    };
+    let replicas = go("DeploymentSpec.spec.replicas", "string", "int32");
+    let scaled = go("ScaleSpec.spec.replicas", "string", "int32");
+    let data = go("ConfigMap.data.k", "number", "string");
+    let (merge, strategic) = ("merge-patch+json", "strategic-merge-patch+json");
+    let text = r#"{"spec":{"replicas":"x"}}"#;
+    let pause = r#"{"spec":{"paused":[1]}}"#;
+    let number = r#"{"data":{"k":1}}"#;
+    let half = r#"{"spec":{"replicas":0.5}}"#;
+    let odd = r#"{"spec":{"z":[1,null,{"b":"c d"}],"replicas":2}}"#;
+    let unknown = r#"strict decoding error: unknown field "spec.z""#;
+    let operation = r#"[{"op":"add","path":"/spec/replicas","value":"x"}]"#;
+    for (path, kind, patch, quoted, why) in [
+        (&config, merge, number, r#""data":{"k":1}"#, data.as_str()),
+        (&deployment, merge, text, r#""replicas":"x""#, &replicas),
+        (
+            &deployment,
+            "json-patch+json",
+            operation,
+            r#""replicas":"x""#,
+            &replicas,
+        ),
+        (&scale, merge, text, r#""replicas":"x""#, &scaled),
+        (
+            &config,
+            strategic,
+            number,
+            "map[data:map[k:1]]",
+            "cannot convert int64 to string",
+        ),
+        (
+            &deployment,
+            strategic,
+            text,
+            "map[spec:map[replicas:x]]",
+            "unrecognized type: int32",
+        ),
+        (
+            &deployment,
+            strategic,
+            pause,
+            "map[spec:map[paused:[1]]]",
+            "unrecognized type: bool",
+        ),
+        (
+            &deployment,
+            strategic,
+            half,
+            "map[spec:map[replicas:0.5]]",
+            "cannot convert float64 to int32",
+        ),
+        (
+            &deployment,
+            strategic,
+            r#"{"spec":{"template":{"spec":"x"}}}"#,
+            "map[spec:map[template:map[spec:x]]]",
+            "cannot restore struct from: string",
+        ),
+        (
+            &deployment,
+            strategic,
+            r#"{"spec":{"template":{"metadata":{"labels":[]}}}}"#,
+            "map[spec:map[template:map[metadata:map[labels:[]]]]]",
+            "cannot restore map from slice",
+        ),
+        (
+            &deployment,
+            strategic,
+            odd,
+            "map[spec:map[replicas:2 z:[1 <nil> map[b:c d]]]]",
+            unknown,
+        ),
+        (
+            &deployment,
+            merge,
+            odd,
+            r#""z":[1,null,{"b":"c d"}]"#,
+            unknown,
+        ),
+    ] {
+        let media = format!("application/{kind}");
+        let path = format!("{path}?fieldValidation=Strict");
+        let answer = api.call(Method::PATCH, &path, &media, patch).await;
+        let status = answer.refused(422, "Invalid", why);
+        let cause = &status["details"]["causes"][0];
+        assert_eq!(cause["field"], "patch", "{patch}");
+        let said = cause["message"].as_str().unwrap();
+        // The value is a text, and quoted as one.
+        let value: String = said
+            .strip_prefix("Invalid value: ")
+            .and_then(|rest| rest.strip_suffix(&format!(": {why}")))
+            .and_then(|value| serde_json::from_str(value).ok())
+            .unwrap_or_else(|| panic!("{said}"));
+        match kind == strategic {
+            true => assert_eq!(value, quoted),
+            false => assert!(value.contains(quoted), "{value} lacks {quoted}"),
+        }
     }
 }

@@ -238,7 +238,11 @@ async fn entries_can_be_edited_and_forgotten_but_not_spoiled() {
     }
     api.merge(&path, &with(json!([{"manager": 7}])))
         .await
-        .refused(400, "BadRequest", "managedFields");
+        .refused(
+            422,
+            "Invalid",
+            "metadata.managedFields[0].manager of type string",
+        );
     let mut long = entries(&made).clone();
     long[0]["manager"] = json!("m".repeat(129));
     api.merge(&path, &with(long)).await.refused(

@@ -509,7 +509,7 @@ async fn deletions_and_scales_that_may_not_be() {
         .refused(422, "Invalid", "spec.replicas");
     api.merge(&scale, &json!({"spec": {"replicas": "x"}}))
         .await
-        .refused(400, "BadRequest", "replicas");
+        .refused(422, "Invalid", "ScaleSpec.spec.replicas of type int32");
     assert_eq!(api.get(&path).await.ok()["spec"]["replicas"], 2);
     api.delete(&format!("{DEPLOYMENTS}/none"), &Value::Null)
         .await

@@ -63,8 +63,16 @@ impl Random {
             Wire::Map(wire) => (0..count)
                 .map(|i| (format!("{}{i}", self.text()), self.value(wire, true, depth)))
                 .collect(),
-            wire if field.repeated => (0..count).map(|_| self.value(wire, true, depth)).collect(),
+            wire if field.repeated => (0..count).map(|_| self.element(wire, depth)).collect(),
             wire => self.value(wire, field.keeps_zero, depth),
+        }
+    }
+
+    fn element(&mut self, wire: &Wire, depth: usize) -> Value {
+        match wire {
+            // As in a schema's enum.
+            Wire::Special(Special::Raw) if self.0.random_ratio(1, 4) => Value::Null,
+            wire => self.value(wire, true, depth),
         }
     }
 
