@@ -88,7 +88,7 @@ impl Default for Metrics {
         registry.register("apiserver_request", "Requests served", requests.clone());
         registry.register(
             "apiserver_request_duration_seconds",
-            "Time to the response's head, long-running requests apart",
+            "Time until the answer is made, long-running requests apart",
             seconds.clone(),
         );
         registry.register(
@@ -291,7 +291,7 @@ pub(crate) struct Running<'a> {
 }
 
 impl Running<'_> {
-    /// Counts the request out; a long-running one when its body has ended.
+    /// Counts the request out: when its body has ended, where that is made as it is sent.
     pub(crate) fn end(self, response: Response<BoxBody>, started: Instant) -> Response<BoxBody> {
         let Self {
             metrics,
@@ -299,10 +299,10 @@ impl Running<'_> {
             long,
             gauge,
         } = self;
-        if !long {
-            let seconds = started.elapsed().as_secs_f64();
-            metrics.seconds.get_or_create(&labels).observe(seconds);
-        }
+        let timed = (!long).then(|| Timed {
+            seconds: metrics.seconds.get_or_create(&labels).clone(),
+            started,
+        });
         let Labels {
             verb,
             group,
@@ -322,16 +322,17 @@ impl Running<'_> {
             code,
         };
         metrics.requests.get_or_create(&labels).inc();
-        match long {
-            true => response.map(|body| {
-                Counted {
-                    body,
-                    _gauge: gauge,
-                }
-                .boxed_unsync()
-            }),
-            false => response,
+        if !long && response.body().size_hint().exact().is_some() {
+            return response;
         }
+        response.map(|body| {
+            Counted {
+                body,
+                _gauge: gauge,
+                _timed: timed,
+            }
+            .boxed_unsync()
+        })
     }
 }
 
@@ -344,10 +345,23 @@ impl Drop for Raised {
     }
 }
 
-/// The body of a long-running answer.
+/// A time that is counted when this is dropped.
+struct Timed {
+    seconds: Histogram,
+    started: Instant,
+}
+
+impl Drop for Timed {
+    fn drop(&mut self) {
+        self.seconds.observe(self.started.elapsed().as_secs_f64());
+    }
+}
+
+/// A body that is made as it is sent.
 struct Counted {
     body: BoxBody,
     _gauge: Raised,
+    _timed: Option<Timed>,
 }
 
 impl Body for Counted {

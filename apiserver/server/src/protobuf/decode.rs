@@ -118,7 +118,7 @@ impl Decoder {
         }
         let absent = || match wire {
             Wire::Message(_) => Value::Object(Map::new()),
-            Wire::Special(Special::Texts) => Value::Array(Vec::new()),
+            Wire::Special(Special::Texts | Special::SchemaOrTexts(_)) => Value::Array(Vec::new()),
             Wire::Special(_) => Value::Null,
             _ => Value::from(""),
         };

@@ -34,6 +34,23 @@ fn large(list: &Value, rows: &str) -> usize {
     items.filter(|i| name(i).starts_with("large-")).count()
 }
 
+/// How many lists of a namespace's config maps have lasted some time.
+async fn listed(api: &Api) -> u64 {
+    let text = api.get("/metrics").await.text();
+    let mut counts = text.lines().filter(|line| {
+        line.starts_with("apiserver_request_duration_seconds_count{")
+            && [
+                "verb=\"LIST\"",
+                "resource=\"configmaps\"",
+                "scope=\"namespace\"",
+            ]
+            .iter()
+            .all(|label| line.contains(label))
+    });
+    let count = counts.next().and_then(|line| line.rsplit(' ').next());
+    count.unwrap().parse().unwrap()
+}
+
 #[tokio::test]
 async fn long_lists_come_in_parts_and_whole() {
     let api = Api::start().await;
@@ -78,6 +95,7 @@ async fn long_lists_come_in_parts_and_whole() {
         assert_eq!(unpacked[rows], list[rows]);
     }
     // No frame is much larger than what is made at once.
+    let before = listed(&api).await;
     let mut body = api.open(CONFIG_MAPS, "application/json").await;
     assert_eq!(http_body::Body::size_hint(&body).exact(), None);
     let mut bytes = 0;
@@ -87,6 +105,10 @@ async fn long_lists_come_in_parts_and_whole() {
         bytes += data.len();
     }
     assert!(bytes > 300 * 2000);
+    // It lasts until its end.
+    assert_eq!(listed(&api).await, before);
+    drop(body);
+    assert_eq!(listed(&api).await, before + 1);
     // Pages add up to as much, and say how much is left.
     let (mut token, mut seen) = (String::new(), 0);
     loop {

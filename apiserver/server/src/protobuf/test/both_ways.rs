@@ -61,10 +61,17 @@ impl Random {
         let count = self.0.random_range(1..4);
         match &field.wire {
             Wire::Map(wire) => (0..count)
-                .map(|i| (format!("{}{i}", self.text()), self.value(wire, true, depth)))
+                .map(|i| (format!("{}{i}", self.text()), self.entry(wire, depth)))
                 .collect(),
             wire if field.repeated => (0..count).map(|_| self.element(wire, depth)).collect(),
             wire => self.value(wire, field.keeps_zero, depth),
+        }
+    }
+
+    fn entry(&mut self, wire: &Wire, depth: usize) -> Value {
+        match wire {
+            Wire::Special(Special::SchemaOrTexts(_)) if self.0.random_ratio(1, 4) => json!([]),
+            wire => self.value(wire, true, depth),
         }
     }
 
