@@ -22,9 +22,13 @@ impl Alarm {
     pub(crate) fn new() -> io::Result<Self> {
         let flags = TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC;
         let timer = timerfd_create(TimerfdClockId::Monotonic, flags)?;
-        Ok(Self {
-            timer: AsyncFd::register_with_interest(timer, Interest::READABLE)?,
-        })
+        #[expect(
+            deprecated,
+            reason = "its successor is unsafe for descriptors that may be closed meanwhile; an OwnedFd is \
+                      not, and this workspace forbids unsafe code"
+        )]
+        let timer = AsyncFd::with_interest(timer, Interest::READABLE)?;
+        Ok(Self { timer })
     }
 
     /// Sleeps until a moment; not at all if that is past.

@@ -4,7 +4,7 @@
 use http::Method;
 use serde_json::json;
 
-use crate::harness::{Answer, Api, CONFIG_MAPS, DEPLOYMENTS, deployment};
+use crate::harness::{Answer, Api, CONFIG_MAPS, DEPLOYMENTS, config_map, deployment};
 
 const YAML: &str = "application/yaml";
 const JSON: &str = "application/json";
@@ -214,18 +214,52 @@ async fn patches_are_told_what_is_odd_about_themselves_first() {
     }
 }
 
-/// What a patch makes may not be of its kind's types. That is said of the patch: upstream
-/// quotes what came of it, and of a strategic merge, which works on maps, itself.
+/// A config map and a deployment for patches that make no object of them. Upstream says
+/// that of the patch, and quotes what came of it, or of a strategic merge the patch.
+struct Patched {
+    api: Api,
+    config: String,
+    deployment: String,
+}
+
+impl Patched {
+    async fn start() -> Self {
+        let api = Api::start().await;
+        api.post(CONFIG_MAPS, &config_map("a")).await.ok();
+        api.post(DEPLOYMENTS, &deployment("a")).await.ok();
+        Self {
+            api,
+            config: format!("{CONFIG_MAPS}/a"),
+            deployment: format!("{DEPLOYMENTS}/a"),
+        }
+    }
+
+    /// Returns what is quoted where a patch is refused for a reason.
+    async fn quoted(&self, path: &str, language: &str, patch: &'static str, why: &str) -> String {
+        let media = format!("application/{language}");
+        let path = format!("{path}?fieldValidation=Strict");
+        let answer = self.api.call(Method::PATCH, &path, &media, patch).await;
+        let status = answer.refused(422, "Invalid", why);
+        let cause = &status["details"]["causes"][0];
+        assert_eq!(cause["field"], "patch", "{patch}");
+        let said = cause["message"].as_str().unwrap();
+        // The value is a text, and quoted as one.
+        said.strip_prefix("Invalid value: ")
+            .and_then(|rest| rest.strip_suffix(&format!(": {why}")))
+            .and_then(|value| serde_json::from_str(value).ok())
+            .unwrap_or_else(|| panic!("{said}"))
+    }
+}
+
+const TEXT: &str = r#"{"spec":{"replicas":"x"}}"#;
+const NUMBER: &str = r#"{"data":{"k":1}}"#;
+const ODD: &str = r#"{"spec":{"z":[1,null,{"b":"c d"}],"replicas":2}}"#;
+const UNKNOWN: &str = r#"strict decoding error: unknown field "spec.z""#;
+
 #[tokio::test]
-async fn a_patch_that_makes_no_object_is_quoted() {
-    let api = Api::start().await;
-    let plain = json!({
-        "apiVersion": "v1", "kind": "ConfigMap",
-        "metadata": {"name": "a", "namespace": "default"},
-    });
-    api.post(CONFIG_MAPS, &plain).await.ok();
-    api.post(DEPLOYMENTS, &deployment("a")).await.ok();
-    let (config, deployment) = (format!("{CONFIG_MAPS}/a"), format!("{DEPLOYMENTS}/a"));
+async fn what_a_patch_makes_and_is_no_object_is_quoted() {
+    let patched = Patched::start().await;
+    let (config, deployment) = (&patched.config, &patched.deployment);
     let scale = format!("{deployment}/scale");
     let go = |owner: &str, found: &str, expected: &str| {
         format!("json: cannot unmarshal {found} into Go struct field {owner} of type {expected}")
@@ -233,98 +267,77 @@ async fn a_patch_that_makes_no_object_is_quoted() {
     let replicas = go("DeploymentSpec.spec.replicas", "string", "int32");
     let scaled = go("ScaleSpec.spec.replicas", "string", "int32");
     let data = go("ConfigMap.data.k", "number", "string");
-    let (merge, strategic) = ("merge-patch+json", "strategic-merge-patch+json");
-    let text = r#"{"spec":{"replicas":"x"}}"#;
-    let pause = r#"{"spec":{"paused":[1]}}"#;
-    let number = r#"{"data":{"k":1}}"#;
-    let half = r#"{"spec":{"replicas":0.5}}"#;
-    let odd = r#"{"spec":{"z":[1,null,{"b":"c d"}],"replicas":2}}"#;
-    let unknown = r#"strict decoding error: unknown field "spec.z""#;
-    let operation = r#"[{"op":"add","path":"/spec/replicas","value":"x"}]"#;
-    for (path, kind, patch, quoted, why) in [
-        (&config, merge, number, r#""data":{"k":1}"#, data.as_str()),
-        (&deployment, merge, text, r#""replicas":"x""#, &replicas),
+    let (merge, operations) = ("merge-patch+json", "json-patch+json");
+    let add = r#"[{"op":"add","path":"/spec/replicas","value":"x"}]"#;
+    for (path, language, patch, part, why) in [
+        (config, merge, NUMBER, r#""data":{"k":1}"#, data.as_str()),
+        (deployment, merge, TEXT, r#""replicas":"x""#, &replicas),
+        (deployment, operations, add, r#""replicas":"x""#, &replicas),
+        (&scale, merge, TEXT, r#""replicas":"x""#, &scaled),
         (
-            &deployment,
-            "json-patch+json",
-            operation,
-            r#""replicas":"x""#,
-            &replicas,
+            deployment,
+            merge,
+            ODD,
+            r#""z":[1,null,{"b":"c d"}]"#,
+            UNKNOWN,
         ),
-        (&scale, merge, text, r#""replicas":"x""#, &scaled),
+    ] {
+        let value = patched.quoted(path, language, patch, why).await;
+        assert!(value.contains(part), "{value} lacks {part}");
+    }
+}
+
+#[tokio::test]
+async fn a_strategic_merge_that_makes_no_object_is_quoted() {
+    let patched = Patched::start().await;
+    let (config, deployment) = (&patched.config, &patched.deployment);
+    for (path, patch, quoted, why) in [
         (
-            &config,
-            strategic,
-            number,
+            config,
+            NUMBER,
             "map[data:map[k:1]]",
             "cannot convert int64 to string",
         ),
         (
-            &deployment,
-            strategic,
-            text,
+            deployment,
+            TEXT,
             "map[spec:map[replicas:x]]",
             "unrecognized type: int32",
         ),
         (
-            &deployment,
-            strategic,
-            pause,
+            deployment,
+            r#"{"spec":{"paused":[1]}}"#,
             "map[spec:map[paused:[1]]]",
             "unrecognized type: bool",
         ),
         (
-            &deployment,
-            strategic,
-            half,
+            deployment,
+            r#"{"spec":{"replicas":0.5}}"#,
             "map[spec:map[replicas:0.5]]",
             "cannot convert float64 to int32",
         ),
         (
-            &deployment,
-            strategic,
+            deployment,
             r#"{"spec":{"template":{"spec":"x"}}}"#,
             "map[spec:map[template:map[spec:x]]]",
             "cannot restore struct from: string",
         ),
         (
-            &deployment,
-            strategic,
+            deployment,
             r#"{"spec":{"template":{"metadata":{"labels":[]}}}}"#,
             "map[spec:map[template:map[metadata:map[labels:[]]]]]",
             "cannot restore map from slice",
         ),
         (
-            &deployment,
-            strategic,
-            odd,
+            deployment,
+            ODD,
             "map[spec:map[replicas:2 z:[1 <nil> map[b:c d]]]]",
-            unknown,
-        ),
-        (
-            &deployment,
-            merge,
-            odd,
-            r#""z":[1,null,{"b":"c d"}]"#,
-            unknown,
+            UNKNOWN,
         ),
     ] {
-        let media = format!("application/{kind}");
-        let path = format!("{path}?fieldValidation=Strict");
-        let answer = api.call(Method::PATCH, &path, &media, patch).await;
-        let status = answer.refused(422, "Invalid", why);
-        let cause = &status["details"]["causes"][0];
-        assert_eq!(cause["field"], "patch", "{patch}");
-        let said = cause["message"].as_str().unwrap();
-        // The value is a text, and quoted as one.
-        let value: String = said
-            .strip_prefix("Invalid value: ")
-            .and_then(|rest| rest.strip_suffix(&format!(": {why}")))
-            .and_then(|value| serde_json::from_str(value).ok())
-            .unwrap_or_else(|| panic!("{said}"));
-        match kind == strategic {
-            true => assert_eq!(value, quoted),
-            false => assert!(value.contains(quoted), "{value} lacks {quoted}"),
-        }
+        let said = patched
+            .quoted(path, "strategic-merge-patch+json", patch, why)
+            .await;
+        assert_eq!(said, quoted);
     }
 }
