@@ -356,15 +356,15 @@ impl Kind {
     }
 
     /// Tells whether an update need not look at the specification: it is one that was
-    /// stored already, by this server.
+    /// checked and stored already, by this server.
     pub fn is_settled(&self, same: &Same<'_>) -> bool {
-        self.is_steady() && self.strategy().settles() && same.member(SPEC)
+        self.strategy().settles() && same.member(SPEC)
     }
 
-    /// Tells whether what is right for the kind stays so while the server runs, and is
-    /// stored as it is served.
-    pub fn is_steady(&self) -> bool {
-        self.is_stored_form() && !self.is_custom()
+    /// Tells whether what an object's text says is what is stored of it, and stays right
+    /// while the server runs.
+    pub fn is_steady(&self, object: &Value) -> bool {
+        self.is_stored_form() && !self.is_custom() && !self.strategy().moves(object)
     }
 
     /// Returns the headings of the printed columns, as tables show them.
@@ -385,8 +385,14 @@ impl Kind {
 /// kind as its default. Objects have passed the schema walker: types are
 /// right, nulls are gone, unknown fields are pruned.
 pub trait Strategy: Send + Sync {
-    /// Fills in defaults.
+    /// Fills in defaults: members that are missing, and nothing in those that were stored
+    /// already, unless [`Strategy::moves`] says so.
     fn default(&self, _object: &mut Value) {}
+
+    /// Tells whether defaults move what stands in one member of this object into another.
+    fn moves(&self, _object: &Value) -> bool {
+        false
+    }
 
     /// Notes who writes an object and when, where the kind keeps that. `old` is
     /// `None` for an object that is created.

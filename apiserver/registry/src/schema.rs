@@ -40,6 +40,8 @@ pub enum TypeError {
         path: String,
         /// What stands there.
         found: &'static str,
+        /// Of which of Go's kinds that is.
+        kind: &'static str,
         /// What should.
         expected: &'static str,
     },
@@ -125,17 +127,20 @@ impl<'v> Walk<'v> {
     }
 
     fn error(&self, found: &Value, expected: &'static str) -> TypeError {
+        let (found, kind) = match found {
+            Value::Null => ("null", "null"),
+            Value::Bool(_) => ("bool", "bool"),
+            Value::Number(number) if number.is_i64() => ("number", "int64"),
+            Value::Number(_) => ("number", "float64"),
+            Value::String(_) => ("string", "string"),
+            Value::Array(_) => ("array", "slice"),
+            Value::Object(_) => ("object", "map"),
+        };
         TypeError::Mismatch {
             owner: self.owner.short_name().to_owned(),
             path: self.path_to(""),
-            found: match found {
-                Value::Null => "null",
-                Value::Bool(_) => "bool",
-                Value::Number(_) => "number",
-                Value::String(_) => "string",
-                Value::Array(_) => "array",
-                Value::Object(_) => "object",
-            },
+            found,
+            kind,
             expected,
         }
     }

@@ -41,7 +41,7 @@ impl ObjectBody {
     }
 
     /// Tells whether the specification need not be looked at, not for defaults either:
-    /// it is one that was stored already.
+    /// it is one that was checked and stored already.
     pub(crate) fn is_settled(&self) -> bool {
         self.settled
     }
@@ -67,12 +67,16 @@ pub(crate) async fn read_object(
         media => media,
     };
     let bytes = read_bytes(body).await?;
+    let draft = match media {
+        BodyMedia::Json => draft(),
+        BodyMedia::Yaml | BodyMedia::Protobuf => None,
+    };
     let Taken {
         object,
         complaints,
         marks,
         settled,
-    } = match draft().filter(|_| media == BodyMedia::Json) {
+    } = match draft {
         Some(draft) => take_over(&bytes, kind, validation, draft)?,
         None => take(&bytes, media, kind, validation)?,
     };
@@ -191,7 +195,7 @@ pub(crate) struct Taken {
     pub(crate) complaints: Complaints,
     /// Where what stands in the body, if that is known.
     marks: Option<Marks>,
-    /// Whether the specification is one that was stored already.
+    /// Whether the specification is one that was checked and stored already.
     settled: bool,
 }
 
@@ -219,8 +223,9 @@ pub(crate) fn take_over(
     let decoded = json::decode_over(bytes, BODY_BYTES_MAX, Some(Known { tree, marked }));
     let (decoded, marks) = decoded.map_err(|e| undecoded(kind.kind, &e, bytes))?;
     let decoded = an_object(decoded, bytes, kind.kind)?;
+    let marks = marks.filter(|_| kind.is_steady(&decoded.value));
     // What is written as it was stored was found right then, by rules that do not change.
-    let text = marks.as_ref().filter(|_| kind.is_steady());
+    let text = marks.as_ref().filter(|_| stored.is_checked());
     let same = text.map(|marks| Marked { text: bytes, marks }.same_as(marked));
     let same = same.unwrap_or_default();
     let taken = check(decoded, (bytes, BodyMedia::Json), kind, validation, &same)?;

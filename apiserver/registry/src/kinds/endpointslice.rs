@@ -7,7 +7,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use jiff::Timestamp;
 use meta::value::{at, int_at, str_at};
 use meta::{FieldError, names};
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use super::addresses;
 use crate::kind::{Column, Endpoint, Kind, Strategy};
@@ -49,10 +49,12 @@ struct EndpointSlice;
 
 /// Drops what the first version of the kind had, and this one only shows where an
 /// older slice has it still.
-fn drop_topology(object: &mut Value) {
+fn drop_topology(object: &mut Value, is_dropped: impl Fn(&Value) -> bool) {
     let Value::Object(map) = object else { return };
     for endpoint in each(map, "endpoints") {
-        endpoint.remove("deprecatedTopology");
+        if endpoint.get("deprecatedTopology").is_some_and(&is_dropped) {
+            endpoint.remove("deprecatedTopology");
+        }
     }
 }
 
@@ -66,13 +68,13 @@ impl Strategy for EndpointSlice {
     }
 
     fn prepare_for_create(&self, object: &mut Value) {
-        drop_topology(object);
+        drop_topology(object, |_| true);
     }
 
     fn prepare_for_update(&self, _endpoint: Endpoint, new: &mut Value, old: &Value) {
-        if !same(new.get("endpoints"), old.get("endpoints")) {
-            drop_topology(new);
-        }
+        let anew = !same(new.get("endpoints"), old.get("endpoints"));
+        // An empty one says no more than none.
+        drop_topology(new, |of| anew || of.as_object().is_some_and(Map::is_empty));
     }
 
     fn changes_desired(&self, new: &Value, old: &Value) -> bool {
@@ -262,5 +264,9 @@ mod tests {
         assert_eq!(same, slice("10.0.0.1"));
         strategy.prepare_for_update(Endpoint::Main, &mut other, &slice("10.0.0.1"));
         assert_eq!(other, json!({"endpoints": [{"addresses": ["10.0.0.2"]}]}));
+        let (mut empty, before) = (made.clone(), made.clone());
+        empty["endpoints"][0]["deprecatedTopology"] = json!({});
+        strategy.prepare_for_update(Endpoint::Main, &mut empty, &before);
+        assert_eq!(empty, before);
     }
 }

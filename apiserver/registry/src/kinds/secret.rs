@@ -60,6 +60,10 @@ impl Strategy for Secret {
         put(object, "stringData", None);
     }
 
+    fn moves(&self, object: &Value) -> bool {
+        object.get("stringData").is_some()
+    }
+
     fn validate(&self, object: &Value, errors: &mut Errors) {
         // Three bytes of data are four of base64.
         if check_data(object, "data", errors) / 4 * 3 > DATA_MAX {

@@ -134,6 +134,10 @@ impl Own {
     /// Learns that the cache has everything up to a revision.
     pub(super) fn reached(&self, revision: u64) {
         let mut writes = self.lock();
+        if revision < writes.reached {
+            // Another history: what was written in this one is in none now.
+            writes.written.clear();
+        }
         writes.reached = revision;
         while let Some(first) = writes.written.first_entry()
             && *first.key() <= revision

@@ -17,8 +17,8 @@ use meta::{Encoded, value};
 use serde_json::Value;
 
 /// How many bytes the objects whose trees are kept may have in all, as they are
-/// stored. Their trees take some ten times as much, with their drafts twenty.
-const BYTES_MAX: usize = 512 << 10;
+/// stored, their drafts among them. The trees take some ten times as much.
+const BYTES_MAX: usize = 1 << 20;
 /// The most trees that are kept.
 const TREES_MAX: usize = 256;
 
@@ -40,6 +40,8 @@ pub struct Stored {
     pub tree: Arc<Value>,
     /// Where what stands in its body, if this process wrote it.
     pub(super) marks: Option<Arc<Marks>>,
+    /// Whether this process has checked all of it.
+    pub(super) checked: bool,
 }
 
 impl Stored {
@@ -65,19 +67,28 @@ pub struct Draft {
 pub(crate) struct Text {
     body: Bytes,
     marks: Arc<Marks>,
+    checked: bool,
 }
 
 impl Draft {
-    /// Makes a draft of an object as if it had been stored; `None` if it would not have
-    /// been kept.
+    /// Makes a draft of an object as if it had been checked and stored; `None` if it
+    /// would not have been kept.
     pub(crate) fn of(mut object: Value) -> Option<Self> {
         value::metadata_mut(&mut object).remove("resourceVersion");
         let mut encoded = Encoded::of(&object, 0).ok()?;
         let (body, marks) = (encoded.bytes().clone(), encoded.take_marks());
-        let Tree { tree, marks } = Tree::of(object, marks)?;
+        let Tree {
+            tree,
+            marks,
+            checked,
+        } = Tree::of(object, marks, true)?;
         Some(Self {
             tree: Arc::unwrap_or_clone(tree),
-            text: Text { body, marks },
+            text: Text {
+                body,
+                marks,
+                checked,
+            },
         })
     }
 
@@ -88,6 +99,11 @@ impl Draft {
 }
 
 impl Text {
+    /// Tells whether this process has checked all that it says.
+    pub(crate) fn is_checked(&self) -> bool {
+        self.checked
+    }
+
     pub(crate) fn marked(&self) -> Marked<'_> {
         Marked {
             text: &self.body,
@@ -97,6 +113,12 @@ impl Text {
 }
 
 impl Kept {
+    /// How many bytes it counts for.
+    fn bytes(&self) -> usize {
+        let draft = self.draft.as_ref().map_or(0, |draft| draft.text.body.len());
+        self.body.len() + draft
+    }
+
     /// Makes a draft of what is not kept any more, unless somebody still looks at it.
     fn into_draft(self) -> Option<Draft> {
         Some(Draft {
@@ -104,6 +126,7 @@ impl Kept {
             text: Text {
                 body: self.body,
                 marks: self.tree.marks,
+                checked: self.tree.checked,
             },
         })
     }
@@ -113,7 +136,7 @@ impl Kept {
 #[derive(Debug, Default)]
 pub(super) struct Trees {
     kept: HashMap<String, Kept>,
-    /// The lengths of all bodies together.
+    /// What all count for together.
     bytes: usize,
     clock: u64,
 }
@@ -132,12 +155,15 @@ impl Trees {
         Some(Stored {
             tree: kept.tree.tree.clone(),
             marks: Some(kept.tree.marks.clone()),
+            checked: kept.tree.checked,
         })
     }
 
     /// Takes the draft of the object under a key.
     pub(super) fn draft(&mut self, key: &str) -> Option<Draft> {
-        self.kept.get_mut(key)?.draft.take()
+        let draft = self.kept.get_mut(key)?.draft.take()?;
+        self.bytes -= draft.text.body.len();
+        Some(draft)
     }
 
     /// Keeps the tree of an object in place of what was kept under its key, which is a
@@ -163,15 +189,21 @@ impl Trees {
             return (vec![kept], None);
         }
         let (mut gone, mut draft) = (Vec::new(), None);
-        self.bytes += kept.body.len();
         match self.kept.get_mut(key) {
             Some(slot) => {
                 let mut before = std::mem::replace(slot, kept);
-                self.bytes -= before.body.len();
+                self.bytes -= before.bytes();
                 draft = before.draft.take();
-                slot.draft = before.into_draft();
+                // What is much longer would be memory for nothing.
+                if before.body.len() <= 2 * slot.body.len() {
+                    slot.draft = before.into_draft();
+                } else {
+                    gone.push(before);
+                }
+                self.bytes += slot.bytes();
             }
             None => {
+                self.bytes += kept.bytes();
                 self.kept.insert(key.to_owned(), kept);
             }
         }
@@ -188,7 +220,7 @@ impl Trees {
     /// Forgets, and returns, what is kept under a key.
     pub(super) fn forget(&mut self, key: &str) -> Option<Kept> {
         let kept = self.kept.remove(key)?;
-        self.bytes -= kept.body.len();
+        self.bytes -= kept.bytes();
         Some(kept)
     }
 }
@@ -200,14 +232,17 @@ pub(super) struct Tree {
     tree: Arc<Value>,
     /// Where what stands in its body.
     marks: Arc<Marks>,
+    /// Whether this process has checked all of it.
+    checked: bool,
 }
 
 impl Tree {
     /// Takes a tree that was written; none without the marks of a text that says the same.
-    pub(super) fn of(tree: Value, marks: Option<Marks>) -> Option<Self> {
+    pub(super) fn of(tree: Value, marks: Option<Marks>, checked: bool) -> Option<Self> {
         marks.map(|marks| Self {
             tree: Arc::new(tree),
             marks: Arc::new(marks),
+            checked,
         })
     }
 }
@@ -225,7 +260,7 @@ mod tests {
     }
 
     fn tree(value: Value) -> Tree {
-        Tree::of(value, Some(Marks::default())).unwrap()
+        Tree::of(value, Some(Marks::default()), true).unwrap()
     }
 
     fn got(trees: &mut Trees, key: &str, object: &Object) -> Option<Value> {
@@ -286,7 +321,7 @@ mod tests {
         ] {
             let body = json!({"metadata": {"name": "x"}, "spec": spec});
             let marks = Encoded::of(&body, 0).unwrap().take_marks();
-            assert_eq!(Tree::of(body, marks).is_some(), kept);
+            assert_eq!(Tree::of(body, marks, true).is_some(), kept);
         }
     }
 
@@ -300,12 +335,21 @@ mod tests {
         }
         assert_eq!(trees.kept.len(), TREES_MAX);
         assert!(!trees.kept.contains_key("9") && trees.kept.contains_key("10"));
-        let long = json!({"metadata": {"name": "x"}, "spec": "x".repeat(BYTES_MAX / 2)});
-        for key in ["l", "m", "n"] {
-            trees.put(key, &object(&long, 1), tree(long.clone()));
+        let long = |bytes| json!({"metadata": {"name": "x"}, "spec": "x".repeat(bytes)});
+        let part = long(BYTES_MAX / 5);
+        for (key, revision) in [("l", 1), ("m", 1), ("n", 1), ("n", 2), ("m", 2), ("n", 3)] {
+            trees.put(key, &object(&part, revision), tree(part.clone()));
+            let sum: usize = trees.kept.values().map(Kept::bytes).sum();
+            assert!(trees.bytes == sum && sum <= BYTES_MAX);
         }
-        let sum: usize = trees.kept.values().map(|kept| kept.body.len()).sum();
-        assert!(trees.bytes == sum && sum <= BYTES_MAX);
-        assert!(trees.get("n", &object(&long, 1)).is_some());
+        assert!(trees.get("n", &object(&part, 3)).is_some());
+        assert!(trees.draft("n").is_some() && !trees.kept.contains_key("l"));
+        assert_eq!(
+            trees.bytes,
+            trees.kept.values().map(Kept::bytes).sum::<usize>()
+        );
+        // What was much longer is no draft.
+        trees.put("n", &object(&long(9), 4), tree(long(9)));
+        assert!(trees.draft("n").is_none());
     }
 }

@@ -99,18 +99,22 @@ impl ResourceStore {
                 .check(&key, preconditions, object)
                 .and_then(|()| self.tree(&key, object))
                 .and_then(|stored| {
-                    let marks = stored.marks.clone();
-                    let next = change(object, stored)?;
-                    let encoded = next.map(|next| next.encode(object, marks.as_deref()));
-                    encoded.transpose()
+                    let (marks, checked) = (stored.marks.clone(), stored.checked);
+                    let Some(mut next) = change(object, stored)? else {
+                        return Ok(None);
+                    };
+                    next.checked |= checked;
+                    next.encode(object, marks.as_deref()).map(Some)
                 });
             let changed = match changed {
                 // What is stored otherwise than it is served is written anew.
-                Ok(Some((_, new))) if new.bytes() == object.body() && !object.renewed => Ok(None),
+                Ok(Some(new)) if new.encoded.bytes() == object.body() && !object.renewed => {
+                    Ok(None)
+                }
                 other => other,
             };
             match changed {
-                Ok(Some((body, new))) => match self.swap(&key, body, new, object).await? {
+                Ok(Some(new)) => match self.swap(&key, new, object).await? {
                     Ok(object) => {
                         return Ok(UpdateOutcome {
                             object,
@@ -226,14 +230,18 @@ impl ResourceStore {
     async fn swap(
         &self,
         key: &str,
-        body: Value,
-        mut new: Encoded,
+        new: New,
         old: &Object,
     ) -> Result<Result<Arc<Object>, Option<Kv>>, Status> {
         let (expected, ttl) = (old.resource_version.0, self.config.ttl);
-        let marks = new.take_marks();
-        let done = self.put(key, &body, new, expected, ttl).await?;
-        Ok(done.inspect(|object| self.keep_tree(key, object, body, marks)))
+        let New {
+            body,
+            mut encoded,
+            checked,
+        } = new;
+        let marks = encoded.take_marks();
+        let done = self.put(key, &body, encoded, expected, ttl).await?;
+        Ok(done.inspect(|object| self.keep_tree(key, object, (body, marks, checked))))
     }
 
     /// Asks the store to write an object; `Err` carries what is there instead of what
@@ -329,6 +337,7 @@ impl ResourceStore {
         Ok(Stored {
             tree: Arc::new(tree),
             marks: None,
+            checked: false,
         })
     }
 
@@ -338,10 +347,15 @@ impl ResourceStore {
     }
 
     /// Keeps the tree of an object that was changed: it is likely to be changed again.
-    fn keep_tree(&self, key: &str, object: &Object, mut tree: Value, marks: Option<Marks>) {
+    fn keep_tree(
+        &self,
+        key: &str,
+        object: &Object,
+        (mut tree, marks, checked): (Value, Option<Marks>, bool),
+    ) {
         let version = object.resource_version.to_string();
         value::set_metadata(&mut tree, "resourceVersion", version);
-        let gone = match Tree::of(tree, marks) {
+        let gone = match Tree::of(tree, marks, checked) {
             Some(tree) => self.trees().put(key, object, tree),
             None => (self.trees().forget(key).into_iter().collect(), None),
         };
@@ -357,26 +371,44 @@ pub struct Next {
     pub tree: Value,
     /// A member that is as it was.
     pub kept: Option<&'static str>,
+    /// Whether all of it was checked as a body of its kind is, by rules that do not
+    /// change. It goes on to be if it was before.
+    pub checked: bool,
 }
 
 impl From<Value> for Next {
     fn from(tree: Value) -> Self {
-        Self { tree, kept: None }
+        Self {
+            tree,
+            kept: None,
+            checked: false,
+        }
     }
 }
 
 impl Next {
     /// Encodes what is stored over an object of which it may be known where what stands
     /// in it.
-    fn encode(self, over: &Object, marks: Option<&Marks>) -> Result<(Value, Encoded), Status> {
+    fn encode(self, over: &Object, marks: Option<&Marks>) -> Result<New, Status> {
         let text = over.body();
         let marked = marks.map(|marks| Marked { text, marks });
         let kept = marked.zip(self.kept);
         let kept = kept.and_then(|(marked, name)| Some((name, marked.member(name)?)));
         let body = stored_form(self.tree);
         let encoded = Encoded::over(&body, text.len() + GROWTH, kept);
-        Ok((body, encoded.map_err(Status::internal)?))
+        Ok(New {
+            body,
+            encoded: encoded.map_err(Status::internal)?,
+            checked: self.checked,
+        })
     }
+}
+
+/// What is about to be stored over an object.
+struct New {
+    body: Value,
+    encoded: Encoded,
+    checked: bool,
 }
 
 /// Encodes what is stored of an object that is new.

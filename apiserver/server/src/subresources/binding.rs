@@ -68,8 +68,7 @@ async fn bind(
         // As upstream: where a pod runs is nobody's field.
         by: None,
         new: &new,
-        text: None,
-        settled: false,
+        body: None,
     };
     store_change(api, cx, target, change).await?;
     super::success(cx)

@@ -169,8 +169,7 @@ async fn take(
         dry_run: false,
         by: None,
         new: &new,
-        text: None,
-        settled: false,
+        body: None,
     };
     store_change(api, cx, &budgets, change).await.map(drop)
 }
@@ -196,8 +195,7 @@ async fn delete(
             dry_run: false,
             by: None,
             new: &new,
-            text: None,
-            settled: false,
+            body: None,
         };
         let done = store_change(api, cx, target, change).await?;
         if let (true, Done::Stored(pod)) = (options.resource_version.is_some(), done) {

@@ -42,8 +42,7 @@ pub(super) async fn serve(
                 dry_run: options.dry_run,
                 by: Some(manager.writer(target, Endpoint::Other)?),
                 new: &new,
-                text: None,
-                settled: false,
+                body: None,
             };
             store_change(api, cx, target, change).await?
         }
@@ -66,8 +65,7 @@ pub(super) async fn serve(
                 dry_run: options.dry_run,
                 by: Some(manager.writer(target, Endpoint::Other)?),
                 new: &new,
-                text: None,
-                settled: false,
+                body: None,
             };
             store_change(api, cx, target, change).await?
         }

@@ -77,8 +77,7 @@ pub(super) async fn serve(
         dry_run: options.dry_run,
         by: None,
         new: &|old: &Value| scaling.scaled(old, &write),
-        text: None,
-        settled: false,
+        body: None,
     };
     let done = store_change(api, cx, target, change).await?;
     answer(cx, &done.view(kind)?)

@@ -51,8 +51,7 @@ pub(super) async fn apply(
             dry_run: options.dry_run,
             by: None,
             new: &change,
-            text: None,
-            settled: false,
+            body: None,
         };
         let status = match store_change(api, cx, target, change).await {
             Err(status) if missing(&status) && endpoint == Endpoint::Main => status,

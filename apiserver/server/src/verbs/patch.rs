@@ -53,8 +53,7 @@ pub(super) async fn patch(
         dry_run: options.dry_run,
         by: Some(manager.writer(target, endpoint)?),
         new: &apply,
-        text: None,
-        settled: false,
+        body: None,
     };
     let done = store_change(api, cx, target, change).await?;
     cx.warnings
@@ -242,25 +241,16 @@ impl Patch {
 /// Words a mismatch as upstream's converter of maps to types does, which knows Go's
 /// kinds and no path. What has a reader of its own there says the same as in JSON.
 fn as_converted(error: &TypeError) -> String {
-    let TypeError::Mismatch {
-        found, expected, ..
-    } = error
-    else {
+    let TypeError::Mismatch { kind, expected, .. } = error else {
         return error.to_string();
     };
-    let kind = match *found {
-        "number" => "int64",
-        "array" => "slice",
-        "object" => "map",
-        other => other,
-    };
-    match (*found, *expected) {
+    match (*kind, *expected) {
         (_, "object") => format!("cannot restore struct from: {kind}"),
         (_, "map[string]interface {}") => format!("cannot restore map from {kind}"),
         (_, "[]interface {}") => format!("cannot restore slice from {kind}"),
-        ("number", "string") => "cannot convert int64 to string".to_owned(),
-        // A whole number would have fitted.
-        ("number", "int32" | "int64") => format!("cannot convert float64 to {expected}"),
+        ("int64", "string") | ("float64", "int32" | "int64") => {
+            format!("cannot convert {kind} to {expected}")
+        }
         (_, "string" | "int32" | "int64" | "float64" | "bool") => {
             format!("unrecognized type: {expected}")
         }

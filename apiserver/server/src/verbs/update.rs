@@ -18,7 +18,7 @@ use crate::admission;
 use crate::api::{Api, Target};
 use crate::body::BoxBody;
 use crate::fields::Manager;
-use crate::input;
+use crate::input::{self, ObjectBody};
 use crate::negotiation::Offer;
 use crate::pipeline::Context;
 use crate::query::WriteOptions;
@@ -71,8 +71,7 @@ pub(super) async fn update(
         dry_run: options.dry_run,
         by,
         new: &replace,
-        text: read.marked(),
-        settled: read.is_settled(),
+        body: Some(&read),
     };
     match store_change(api, cx, target, change).await {
         Ok(done) => done.respond(cx, accepted, kind),
@@ -128,11 +127,8 @@ pub(crate) struct Change<'a> {
     /// Makes the new view of the current one; may run many times. The result
     /// has been defaulted and admitted.
     pub(crate) new: &'a (dyn Fn(&Value) -> Result<Value, Status> + Send + Sync),
-    /// The new view's text, where it comes whole and it is known where what stands in it.
-    pub(crate) text: Option<Marked<'a>>,
-    /// Whether its specification is one that was stored already, and nothing was done
-    /// to it.
-    pub(crate) settled: bool,
+    /// The body that the new view is, where it comes whole.
+    pub(crate) body: Option<&'a ObjectBody>,
 }
 
 impl<'a> Change<'a> {
@@ -145,10 +141,11 @@ impl<'a> Change<'a> {
         (guard, who): (&'a admission::Guard, &'a Facts<'a>),
         stored: Option<Marked<'_>>,
     ) -> Attempt<'a> {
-        let both = self.text.zip(stored).filter(|_| kind.is_steady());
-        let same = both.map_or_else(Same::default, |(text, stored)| text.same_as(stored));
+        let text = self.body.and_then(ObjectBody::marked);
+        let same = text.zip(stored).map(|(text, stored)| text.same_as(stored));
+        let same = same.unwrap_or_default();
         Attempt {
-            settled: self.settled && kind.is_settled(&same),
+            settled: self.body.is_some_and(ObjectBody::is_settled) && kind.is_settled(&same),
             guard,
             who,
             same,
@@ -315,8 +312,11 @@ async fn attempt(
                     return Ok(None);
                 }
                 kind.to_storage(&mut new);
-                let kept = by.settled.then_some(SPEC);
-                Ok(Some(Next { tree: new, kept }))
+                Ok(Some(Next {
+                    tree: new,
+                    kept: by.settled.then_some(SPEC),
+                    checked: change.body.is_some() && change.endpoint == Endpoint::Main,
+                }))
             },
         )
         .await;

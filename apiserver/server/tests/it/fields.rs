@@ -306,6 +306,18 @@ async fn a_strategic_merge_that_makes_no_object_is_quoted() {
         ),
         (
             deployment,
+            r#"{"spec":{"paused":0.5}}"#,
+            "map[spec:map[paused:0.5]]",
+            "unrecognized type: bool",
+        ),
+        (
+            deployment,
+            r#"{"spec":1.5}"#,
+            "map[spec:1.5]",
+            "cannot restore struct from: float64",
+        ),
+        (
+            deployment,
             r#"{"spec":{"paused":[1]}}"#,
             "map[spec:map[paused:[1]]]",
             "unrecognized type: bool",

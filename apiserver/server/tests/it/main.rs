@@ -8,6 +8,7 @@ mod connections;
 mod crds;
 mod credentials;
 mod discovery;
+mod drafts;
 mod fields;
 mod groups;
 mod harness;

@@ -10,6 +10,10 @@ use crate::marks::{Marked, Marks, Of};
 
 /// The deepest nesting that is read here.
 pub(super) const DEPTH_MAX: usize = 64;
+/// What a text, or a list, may have of the memory of an earlier state beyond twice what
+/// it needs.
+const SPARE_BYTES: usize = 256;
+const SPARE_ITEMS: usize = 16;
 /// The most digits of a number that is read here: no such number is too large.
 const DIGITS_MAX: usize = 18;
 /// The most members of an object that are looked for one by one.
@@ -100,6 +104,9 @@ impl<'t> Raw<'t> {
     /// Writes the string over another.
     fn write(self, over: &mut String) -> Option<()> {
         over.clear();
+        if over.capacity() > 2 * self.text.len() + SPARE_BYTES {
+            *over = String::new();
+        }
         if !self.escaped {
             over.push_str(self.text);
             return Some(());
@@ -370,7 +377,7 @@ impl<'t> Reader<'t> {
         self.at += 1;
         let mut read = 0;
         if self.take(b']') {
-            items.clear();
+            *items = Vec::new();
             return Some(());
         }
         loop {
@@ -384,6 +391,9 @@ impl<'t> Reader<'t> {
             }
         }
         items.truncate(read);
+        if items.capacity() > 2 * read + SPARE_ITEMS {
+            items.shrink_to_fit();
+        }
         self.take(b']').then_some(())
     }
 

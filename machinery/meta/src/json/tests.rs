@@ -159,7 +159,10 @@ proptest! {
             true => serde_json::to_string_pretty(&value).unwrap(),
             false => value.to_string(),
         };
-        prop_assert!(check(&text).is_some_and(|tree| !tree.twice));
+        let tree = check(&text);
+        prop_assert!(tree.as_ref().is_some_and(|tree| !tree.twice));
+        // To the last bit of each number.
+        prop_assert_eq!(tree.map(|tree| tree.value), Some(value.clone()));
         let mut written = Vec::new();
         write(&mut written, &value).unwrap();
         prop_assert_eq!(String::from_utf8(written).unwrap(), value.to_string());

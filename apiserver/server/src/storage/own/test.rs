@@ -444,3 +444,21 @@ async fn what_is_served_otherwise_than_written_is_read() {
     }
     token.cancel();
 }
+
+#[test]
+fn a_restored_store_takes_back_what_was_written() {
+    let own = Own::default();
+    let announce = |revision| {
+        let encoded = Encoded::of(&json!({"metadata": {"name": "x"}}), 0).unwrap();
+        own.announce("a/x", encoded, Vec::new(), true)
+            .written(revision)
+    };
+    let newest = || own.newest("a/x").map(|object| object.resource_version.0);
+    own.reached(99);
+    announce(100);
+    assert_eq!(newest(), Some(100));
+    own.reached(90);
+    assert_eq!(newest(), None);
+    announce(91);
+    assert_eq!(newest(), Some(91));
+}

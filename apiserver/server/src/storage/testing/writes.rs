@@ -188,7 +188,12 @@ pub async fn run_trees(store: &Arc<dyn Store>) {
                 let mut tree = Value::clone(&stored.tree);
                 tree["metadata"]["labels"] = json!({"n": round.to_string()});
                 let kept = Some("spec");
-                Ok(Some(Next { tree, kept }))
+                let checked = false;
+                Ok(Some(Next {
+                    tree,
+                    kept,
+                    checked,
+                }))
             });
             let named = named.await.expect("update").object;
             let kept = here.resource.trees().get("a/x", &named).expect("kept");
