@@ -59,6 +59,7 @@ pub(crate) async fn run(keelson: &Path, args: &Args) -> anyhow::Result<Report> {
             rounds.push(one);
         }
         report.push(sum_up(case.name, "keelson", &rounds)?, case.bounds);
+        cluster.forget_past().await?;
     }
     drop(callers);
     cluster.down().await?;

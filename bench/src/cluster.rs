@@ -7,6 +7,7 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use tokio::io::{AsyncBufReadExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdout, Command};
+use tonic::transport::Channel;
 
 use crate::drive::Subject;
 use crate::target;
@@ -123,6 +124,14 @@ impl Cluster {
 
     pub(crate) fn pid(&self) -> anyhow::Result<u32> {
         self.child.id().context("the cluster ended")
+    }
+
+    /// Has the store forget what is past: the rates that are measured here would fill
+    /// its quota sooner than the API server has it compacted.
+    pub(crate) async fn forget_past(&self) -> anyhow::Result<()> {
+        let url = format!("http://127.0.0.1:{}", self.store_port);
+        let channel = Channel::from_shared(url)?.connect().await?;
+        Ok(target::compact(channel).await?)
     }
 
     /// Ends the cluster and its pods.

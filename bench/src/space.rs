@@ -17,7 +17,7 @@ use proto::etcdserverpb::maintenance_client::MaintenanceClient;
 
 use crate::drive::Subject as _;
 use crate::report::{Report, Size};
-use crate::target::Target;
+use crate::target::{self, Target};
 
 /// Transactions under way while keys are written.
 const WIDTH: u64 = 8;
@@ -100,7 +100,7 @@ impl Bench<'_> {
             self.write(round).await?;
             self.end(&format!("written again, {round}"), began)?;
             let began = self.begin()?;
-            self.compact().await?;
+            target::compact(self.target.connect().await?).await?;
             self.end(&format!("compacted, {round}"), began)?;
             tokio::time::sleep(REST).await;
             let began = self.begin()?;
@@ -141,21 +141,6 @@ impl Bench<'_> {
         while let Some(part) = parts.next().await {
             part?;
         }
-        Ok(())
-    }
-
-    async fn compact(&self) -> anyhow::Result<()> {
-        let mut kv = KvClient::new(self.target.connect().await?);
-        let now = kv.range(pb::RangeRequest {
-            key: "\0".into(),
-            ..pb::RangeRequest::default()
-        });
-        let header = now.await?.into_inner().header;
-        kv.compact(pb::CompactionRequest {
-            revision: header.map_or(0, |header| header.revision),
-            physical: true,
-        })
-        .await?;
         Ok(())
     }
 

@@ -299,3 +299,19 @@ pub(crate) fn taken(folder: &Path) -> u64 {
         })
         .sum()
 }
+
+/// Has a store forget all that is past, and waits until it has.
+pub(crate) async fn compact(channel: Channel) -> Result<(), tonic::Status> {
+    let mut kv = KvClient::new(channel);
+    let now = kv.range(pb::RangeRequest {
+        key: "\0".into(),
+        ..pb::RangeRequest::default()
+    });
+    let header = now.await?.into_inner().header;
+    kv.compact(pb::CompactionRequest {
+        revision: header.map_or(0, |header| header.revision),
+        physical: true,
+    })
+    .await?;
+    Ok(())
+}

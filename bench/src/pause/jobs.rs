@@ -11,6 +11,8 @@ use proto::etcdserverpb::maintenance_client::MaintenanceClient;
 use tonic::transport::Channel;
 use tonic::{Code, Status};
 
+use crate::target;
+
 /// What runs while clients put.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Job {
@@ -78,7 +80,8 @@ impl Job {
 
     async fn once(self, channel: Channel) -> Result<(), Status> {
         let mut kv = KvClient::new(channel.clone()).max_decoding_message_size(usize::MAX);
-        let mut maintenance = MaintenanceClient::new(channel).max_decoding_message_size(usize::MAX);
+        let maintenance = MaintenanceClient::new(channel.clone());
+        let mut maintenance = maintenance.max_decoding_message_size(usize::MAX);
         match self {
             Self::Quiet => {}
             Self::Range => {
@@ -103,19 +106,7 @@ impl Job {
                     part?;
                 }
             }
-            Self::Compact => {
-                let now = kv.range(pb::RangeRequest {
-                    key: "\0".into(),
-                    ..pb::RangeRequest::default()
-                });
-                let header = now.await?.into_inner().header;
-                let revision = header.map_or(0, |header| header.revision);
-                kv.compact(pb::CompactionRequest {
-                    revision,
-                    physical: true,
-                })
-                .await?;
-            }
+            Self::Compact => target::compact(channel).await?,
             Self::Defragment => {
                 maintenance.defragment(pb::DefragmentRequest {}).await?;
             }

@@ -37,8 +37,9 @@ impl Current {
 }
 
 impl ResourceStore {
-    /// Creates an object; 409 AlreadyExists if there is one. A resource version
-    /// in the body is dropped. `ttl` overrides the resource's.
+    /// Creates an object that was checked as a body of its kind is; 409 AlreadyExists if
+    /// there is one. A resource version in the body is dropped. `ttl` overrides the
+    /// resource's.
     pub async fn create(
         &self,
         namespace: Option<&str>,
@@ -47,10 +48,13 @@ impl ResourceStore {
         ttl: Option<u64>,
     ) -> Result<Arc<Object>, Status> {
         let key = self.key(namespace, name);
-        let (body, encoded) = encode(body)?;
+        let (body, mut encoded) = encode(body)?;
         let ttl = ttl.or(self.config.ttl);
+        let marks = encoded.take_marks();
         let created = self.put(&key, &body, encoded, 0, ttl).await?;
-        created.map_err(|_there| Status::already_exists(&self.config.resource, name))
+        created
+            .inspect(|object| self.keep_tree(&key, object, (body, marks, true)))
+            .map_err(|_there| Status::already_exists(&self.config.resource, name))
     }
 
     /// Changes an object by a function of its present state, which may run many
@@ -346,7 +350,7 @@ impl ResourceStore {
         self.trees().draft(&self.key(namespace, name))
     }
 
-    /// Keeps the tree of an object that was changed: it is likely to be changed again.
+    /// Keeps the tree of an object that was written: it is likely to be changed soon.
     fn keep_tree(
         &self,
         key: &str,
