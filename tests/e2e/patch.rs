@@ -73,7 +73,22 @@ fn refusals(kubectl: &Path) {
         "json",
         r#"[{"op":"test","path":"/spec/replicas","value":7}]"#,
     );
-    assert!(said.to_lowercase().contains("test"), "{said}");
+    // What users of Kubernetes find when they search for it.
+    assert_eq!(
+        said.trim(),
+        "The request is invalid: the server rejected our request due to an error in our request"
+    );
+    let text = r#"{"spec":{"replicas":"x"}}"#;
+    let said = fails("merge", text);
+    assert!(
+        said.contains("of type int32") && said.contains("The request is invalid: patch:"),
+        "{said}"
+    );
+    let said = fails("strategic", text);
+    assert_eq!(
+        said.trim(),
+        r#"The request is invalid: patch: Invalid value: "map[spec:map[replicas:x]]": unrecognized type: int32"#
+    );
     let said = fails(
         "merge",
         r#"{"spec":{"selector":{"matchLabels":{"app":"x"}}}}"#,

@@ -5,6 +5,7 @@ use agent::runtime::{Runtime as _, RuntimeError};
 use agent::session::{Input, Session, Wanted};
 use agent::terminal::Size;
 use kubelet_core::cri_log::Stream;
+use tokio::signal::unix::{SignalKind, signal};
 
 use super::{PATIENCE, World, request};
 
@@ -156,6 +157,9 @@ async fn what_cannot_run_says_why() {
 
 #[tokio::test]
 async fn a_terminal_is_the_commands_own() {
+    // As the program hears of interrupts: what a process ignores its commands ignore too,
+    // and a shell has what runs in its background ignore them.
+    let _heard = signal(SignalKind::interrupt()).unwrap();
     let mut world = World::new().await;
     let id = world.shell("sleep 3600").await.id;
     let script = "test -t 0 && test -t 2 && echo $GREETING > /dev/tty; read x; stty size; exit 4";

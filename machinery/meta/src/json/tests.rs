@@ -1,3 +1,6 @@
+//! What is read and written here is what serde_json reads and writes, and what is read
+//! over an earlier state is what is read plainly.
+
 use proptest::prelude::*;
 use serde_json::json;
 
